@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vm.* and template.* messages as plain structs (wire.md section 4). */
+#ifndef HUTCH_PROTOCOL_MSG_VM_H
+#define HUTCH_PROTOCOL_MSG_VM_H
+
+#include "protocol/msg.h"
+
+struct vm_create {
+	struct mp_doc doc; /* owns metadata */
+	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
+	char name[HUTCH_MAX_VM_NAME + 1]; /* empty: none */
+	uint64_t ttl_ms, timeout_ms;
+	uint32_t memory_mib, vcpus; /* 0: the template's */
+	char **metadata;	    /* NULL-terminated pairs key, value */
+	size_t metadata_pairs;
+};
+/* Defaults filled in. Free with vm_create_free in any case. */
+int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct hutch_error *err);
+void vm_create_free(struct vm_create *m);
+void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m);
+
+int vm_set_ttl_decode(uint64_t *ttl_ms, const void *params, size_t len, struct hutch_error *err);
+int vm_kill_decode(bool *all, const void *params, size_t len, struct hutch_error *err);
+int template_remove_decode(char name[HUTCH_MAX_TEMPLATE_NAME + 1], const void *params, size_t len,
+			   struct hutch_error *err);
+
+#endif
