@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes by pid and start time, and pidfds. */
+#include "host/hutchd/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+
+int process_read(pid_t pid, struct process_stat *out)
+{
+	char path[32], buf[1024];
+	const char *rest;
+	long ppid, pgid, sid;
+	unsigned long long start;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		if (errno == ENOENT)
+			errno = ESRCH;
+		return -1;
+	}
+	n = read(fd, buf, sizeof(buf) - 1);
+	fd_close(&fd);
+	if (n <= 0) {
+		errno = ESRCH;
+		return -1;
+	}
+	buf[n] = '\0';
+	/* The name is in parentheses and may hold anything, so the fields count from the last one. */
+	rest = strrchr(buf, ')');
+	if (!rest || sscanf(rest,
+			    ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			    "%*s %*s %llu",
+			    &out->state, &ppid, &pgid, &sid, &start) != 5) {
+		errno = EPROTO;
+		return -1;
+	}
+	out->ppid = (pid_t)ppid;
+	out->pgid = (pid_t)pgid;
+	out->sid = (pid_t)sid;
+	out->start_time = start;
+	return 0;
+}
+
+int process_open(pid_t pid, uint64_t start_time)
+{
+	struct process_stat st;
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by definition */
+
+	if (fd < 0)
+		return -1;
+	if (process_read(pid, &st) == 0) {
+		if (st.start_time == start_time && st.state != 'Z' && st.state != 'X')
+			return fd;
+		errno = ESRCH;
+	}
+	fd_close(&fd);
+	return -1;
+}
+
+int process_signal(int pidfd, int sig)
+{
+	return (int)syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0);
+}
