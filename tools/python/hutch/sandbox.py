@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandbox: one VM, and the commands that run in it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Literal, Mapping, Optional, Union, overload
+
+from . import errors, execs
+from .client import Client, default_client
+from .feed import Stdin
+from .result import ExecInfo, ExecResult, VmInfo, take
+
+DEFAULT_TTL_SECONDS = 3600.0
+DEFAULT_CREATE_TIMEOUT_SECONDS = 60.0
+
+
+def create_params(
+    template: str,
+    name: Optional[str],
+    ttl_seconds: Optional[float],
+    memory_mib: Optional[int],
+    vcpus: Optional[int],
+    metadata: Optional[Mapping[str, str]],
+    timeout_seconds: Optional[float],
+) -> Dict[str, Any]:
+    """The `vm.create` parameters (wire.md); what was not given is left out."""
+    optional = {
+        "name": name,
+        "ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds"),
+        "memory_mib": memory_mib,
+        "vcpus": vcpus,
+        "metadata": dict(metadata) if metadata else None,
+        "timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds"),
+    }
+    return {"template": template, **{k: v for k, v in optional.items() if v is not None}}
+
+
+class Sandbox:
+    """A VM. Make one with `Sandbox.create`, find one with `Sandbox.get`.
+
+    id: the VM's UUID; name: the one it was given, or None.
+
+    A sandbox made by `create` and used in a `with` statement is ended when the block is left, by the process that made
+    it. One found by `get` is left alone.
+    """
+
+    def __init__(self, id: str, *, client: Optional[Client] = None, name: Optional[str] = None) -> None:
+        self.id = id
+        self.name = name
+        self._client = client or default_client()
+        self._owner_pid = 0
+
+    @classmethod
+    def create(
+        cls,
+        template: str = "base",
+        *,
+        name: Optional[str] = None,
+        ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
+        memory_mib: Optional[int] = None,
+        vcpus: Optional[int] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
+        key: Optional[str] = None,
+        client: Optional[Client] = None,
+    ) -> "Sandbox":
+        """Make a VM and wait until it answers.
+
+        template: what it is made from. name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
+        ttl_seconds: how long it may live, counted from ready; at most 30 days. memory_mib, vcpus: the template's if not
+        given. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
+        key: makes the call idempotent: the same key again gives the same VM. Without it the VM is ended when this
+        process vanishes before the call returns.
+
+        Raises NotFound (no such template), Exists (name taken), BootFailed (the message ends with the console's
+        last lines), StartFailed, Timeout, Busy, QuotaExceeded, Invalid.
+        """
+        client = client or default_client()
+        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds)
+        limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
+        info = VmInfo.from_wire(client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
+        sandbox = cls(info.id, client=client, name=info.name)
+        sandbox._owner_pid = os.getpid()
+        return sandbox
+
+    @classmethod
+    def get(cls, id: str, *, client: Optional[Client] = None) -> "Sandbox":
+        """The sandbox with an id or a name. Raises NotFound, also for a VM that has ended."""
+        client = client or default_client()
+        info = VmInfo.from_wire(client.call("vm.info", vm=id))
+        if info.state == "dead":
+            raise errors.NotFound(f"VM {id} has ended: {info.reason or 'no reason is known'}")
+        return cls(info.id, client=client, name=info.name)
+
+    connect = get
+
+    @staticmethod
+    def list(*, client: Optional[Client] = None) -> List[VmInfo]:
+        """The caller's VMs that have not ended."""
+        return (client or default_client()).vms()
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._owner_pid != os.getpid():
+            return
+        try:
+            self.kill()
+        except errors.HutchError:
+            if exc[0] is None:  # never hide why the block was left
+                raise
+
+    def __repr__(self) -> str:
+        return f"Sandbox({self.id!r})"
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    def info(self) -> VmInfo:
+        """What the broker knows about the VM, also for 10 minutes after its end."""
+        return VmInfo.from_wire(self._client.call("vm.info", vm=self.id))
+
+    def kill(self) -> None:
+        """End the VM and remove all that it had; returns when that is done. Ending a dead VM succeeds."""
+        self._client.call("vm.kill", vm=self.id)
+
+    def set_ttl(self, ttl_seconds: float) -> float:
+        """Let the VM live for ttl_seconds from now (at most 30 days); returns the seconds that are left."""
+        params = {"ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds")}
+        return take(self._client.call("vm.set_ttl", params, vm=self.id), "expires_in_ms", int, 0) / 1000
+
+    def wait(self, timeout_seconds: Optional[float] = None) -> VmInfo:
+        """Wait until the VM has ended; its last info says why (`reason`). Raises Timeout after timeout_seconds."""
+        params = {"timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds") or 0}
+        limit = float("inf") if timeout_seconds is None else timeout_seconds + execs.TIMEOUT_MARGIN_SECONDS
+        return VmInfo.from_wire(self._client.call("vm.wait", params, vm=self.id, timeout_seconds=limit))
+
+    def ping(self) -> None:
+        """Ask the VM's agent for a sign of life."""
+        self._client.ping(vm=self.id)
+
+    def agent_info(self) -> Dict[str, Any]:
+        """The map of `agent.info`: uptime_ms, rss_kib, execs, ..."""
+        return self._client.call("agent.info", vm=self.id)
+
+    def execs(self) -> List[ExecInfo]:
+        """The VM's execs: those that run, and those that ended and are not collected yet."""
+        found = take(self._client.call("exec.list", vm=self.id), "execs", list, [])
+        return [ExecInfo.from_wire(e) for e in found]
+
+    @overload
+    def exec(self, command: execs.Command, *, text: Literal[True] = ..., **options: Any) -> ExecResult[str]: ...
+
+    @overload
+    def exec(self, command: execs.Command, *, text: Literal[False], **options: Any) -> ExecResult[bytes]: ...
+
+    def exec(
+        self,
+        command: execs.Command,
+        *,
+        cwd: Union[str, bytes, None] = None,
+        env: Optional[Mapping[str, Optional[str]]] = None,
+        clear_env: bool = False,
+        user: Union[str, int, None] = None,
+        stdin: Stdin = None,
+        on_stdout: Optional[execs.Callback] = None,
+        on_stderr: Optional[execs.Callback] = None,
+        timeout_seconds: Optional[float] = None,
+        grace_seconds: Optional[float] = None,
+        output_limit: Optional[int] = None,
+        merge_stderr: bool = False,
+        text: bool = True,
+        capture: bool = True,
+        check: Optional[bool] = None,
+        id: Optional[str] = None,
+        key: Optional[str] = None,
+        memory_bytes: Optional[int] = None,
+        pids: Optional[int] = None,
+        cpu_percent: Optional[int] = None,
+    ) -> ExecResult[Any]:
+        """Run a command to its end and return its ExecResult.
+
+        command: a text is run as `/bin/sh -c TEXT`; a list is run as it is, looked up in the command's PATH.
+        cwd: absolute, or relative to HOME; without it HOME, else `/`. env: added to the default environment, None
+        removes a name; clear_env starts from an empty one. user: `name`, `uid`, `name:group` or `uid:gid`.
+        stdin: bytes, str, a file, a descriptor or an iterable; None is /dev/null. A pipe, socket or terminal is read below
+        Python's own buffer (as subprocess does); an iterable is asked by a thread, when its last piece was taken.
+        on_stdout, on_stderr: called with each piece of output as it comes (str in text mode, cut between
+        characters only; else bytes), in the calling thread. capture=False: do not keep output for the result.
+        timeout_seconds: ends the whole process tree; grace_seconds: SIGTERM first, SIGKILL after this. Default: none.
+        output_limit: bytes kept per stream, the rest is dropped and `truncated` says so. merge_stderr: into stdout.
+        text: decode output as UTF-8 (bytes that are not become U+FFFD); False gives bytes.
+        check: None raises ExecTimeout when the timeout ended the command, whatever code it left with, and returns
+        the result of every other command. True raises ExecFailed too, unless it exited with 0. False never raises for
+        what the command did. Both exceptions hold the whole result, with all that was printed.
+        id, key: the exec's id, and a key that makes the call idempotent; both are chosen if not given.
+        memory_bytes, pids, cpu_percent: limits of this command alone; Unsupported where the guest cannot.
+
+        Raises Invalid (parameters, an unknown user), NotFound (no such VM), VmDied, OutcomeUnknown, ... . An exception
+        that leaves this call, KeyboardInterrupt and those of the callbacks included, cancels the command.
+        """
+        return self._client.exec(
+            command, vm=self.id, id=id, key=key, stdin=stdin, text=text, capture=capture, check=check,
+            on_stdout=on_stdout, on_stderr=on_stderr, timeout_seconds=timeout_seconds,
+            grace_seconds=grace_seconds, cwd=cwd, env=env, clear_env=clear_env, user=user,
+            output_limit=output_limit, merge_stderr=merge_stderr, memory_bytes=memory_bytes, pids=pids,
+            cpu_percent=cpu_percent,
+        )
