@@ -19,24 +19,36 @@
 #include <stdint.h>
 
 #include "protocol/error.h"
+#include "protocol/limits.h"
 
 /*
  * 0 when buf holds exactly one MessagePack map within the limits of wire.md section 1 (depth, counts, keys
- * are str and distinct, no ext types, nothing behind it); else -1 with HUTCH_E_PROTOCOL. Time is linear in len but
- * for the distinct-keys check, which is bounded (maps of more than 64 entries are exempt only where the
- * reader treats them as data: it compares keys through a sort or hash, never quadratically over attacker-sized input).
+ * are str and distinct, no ext types, nothing behind it); else -1 with HUTCH_E_PROTOCOL (or HUTCH_E_INTERNAL,
+ * ENOMEM). Time is O(len log len), whatever the bytes: the keys of a map are sorted to find equal ones. It
+ * allocates nothing while at most 64 keys are open, and 8 to 16 bytes per open key beyond that.
  */
 int codec_check(const void *buf, size_t len, struct hutch_error *err);
 
 /* A decoded payload. Owns its memory; objects and strings from it live until mp_doc_free. */
 struct mp_doc {
-	msgpack_zone zone;
+	msgpack_zone zone;   /* one chunk: the copy, the tree, and room for vectors of strings */
 	msgpack_object root; /* a map */
+	char *bytes;	     /* the copy that objects point into, with one spare byte behind it */
+	size_t len;
 	bool live;
 };
 
-/* codec_check, then decode. The bytes are copied where needed: buf may be reused at once. */
+/*
+ * codec_check, then decode. The bytes are copied: buf may be reused at once. One allocation of at most
+ * len + 32 bytes per value. err is cleared first; -1 leaves nothing to free.
+ */
 int mp_doc_parse(struct mp_doc *doc, const void *buf, size_t len, struct hutch_error *err);
+/*
+ * The same, but the value of key in the outer map is neither copied nor decoded (it reads as absent): *raw are
+ * its encoded bytes inside buf, NULL when it is absent or nil.
+ */
+int mp_doc_parse_except(struct mp_doc *doc, const void *buf, size_t len, const char *key,
+			const uint8_t **raw, size_t *raw_len, struct hutch_error *err);
 void mp_doc_free(struct mp_doc *doc); /* harmless on a zeroed or freed doc */
 
 /* Typed access to one map of a doc, with a sticky error that names the key. */
@@ -44,24 +56,39 @@ struct mp_reader {
 	struct mp_doc *doc;
 	const msgpack_object *map;
 	struct hutch_error *err; /* kind HUTCH_OK while all went well */
-	const char *what;	 /* what the map is, for messages: "exec.start parameters" */
+	const char *what;	 /* begins every message: "exec.start" or, inside of it, "exec.start: pty." */
 };
 
+/* err is not NULL and must be clear (mp_doc_parse leaves it so) or hold the failure of a reader before. */
 void mp_reader_init(struct mp_reader *r, struct mp_doc *doc, const msgpack_object *map,
 		    const char *what, struct hutch_error *err);
 /* The value of key, or NULL when it is absent or nil. */
 const msgpack_object *mp_find(const struct mp_reader *r, const char *key);
 /* False when an error is held. */
 bool mp_ok(const struct mp_reader *r);
+/*
+ * A method's params in one go: parse them into doc (NULL, 0 is an empty map) and set up r, or -1 with err set and
+ * nothing to free.
+ */
+int mp_params_open(struct mp_doc *doc, struct mp_reader *r, const void *params, size_t len,
+		   const char *what, struct hutch_error *err);
+/* Free r's doc; 0, or -1 when an error is held. */
+int mp_close(struct mp_reader *r);
+/* A failure when key is absent or nil. */
+void mp_require(struct mp_reader *r, const char *key);
 
 /* Each leaves *out as it is when the key is absent or nil; a wrong type or range is HUTCH_E_INVALID. */
 void mp_get_bool(struct mp_reader *r, const char *key, bool *out);
 void mp_get_uint(struct mp_reader *r, const char *key, uint64_t min, uint64_t max, uint64_t *out);
 void mp_get_u32(struct mp_reader *r, const char *key, uint32_t min, uint32_t max, uint32_t *out);
-/* NUL-terminated copy in the doc's memory, at most max bytes, no NUL inside (str or bin). */
+/* NUL-terminated, in the doc's memory, at most max bytes, no NUL inside (str or bin). */
 void mp_get_str(struct mp_reader *r, const char *key, size_t max, const char **out);
+/* The same, writable. */
+void mp_get_text(struct mp_reader *r, const char *key, size_t max, char **out);
 /* The same into a caller's array of size bytes, NUL included. */
 void mp_get_strbuf(struct mp_reader *r, const char *key, char *out, size_t size);
+/* For people's eyes: a text that is too long for out is cut, at a character, instead of refused. */
+void mp_get_strcut(struct mp_reader *r, const char *key, char *out, size_t size);
 /* Bytes inside the doc (str or bin). */
 void mp_get_bytes(struct mp_reader *r, const char *key, size_t min, size_t max, const uint8_t **out,
 		  size_t *len);
@@ -78,8 +105,12 @@ bool hutch_name_valid(const char *s, size_t len, size_t max);
 /* Record a failure about key in r (first one wins). */
 void mp_fail(struct mp_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A growing output buffer. Zero it or mp_buf_init it; every put is a no-op once failed is set. */
+/*
+ * A growing output buffer. Zero it (max 0: MP_BUF_DEFAULT_MAX) or mp_buf_init it; every put is a no-op once failed
+ * is set. Failures are: no memory, too large, nested too deep, more than 65535 entries, unbalanced begin and end.
+ */
 #define MP_BUF_NEST 8
+#define MP_BUF_DEFAULT_MAX (HUTCH_FRAME_HEADER + HUTCH_MAX_CALL)
 struct mp_buf {
 	uint8_t *data;
 	size_t len, cap, max;
@@ -105,7 +136,7 @@ void mp_key(struct mp_buf *b, const char *key);
 void mp_put_nil(struct mp_buf *b);
 void mp_put_bool(struct mp_buf *b, bool v);
 void mp_put_uint(struct mp_buf *b, uint64_t v);
-void mp_put_str(struct mp_buf *b, const char *s);
+void mp_put_str(struct mp_buf *b, const char *s); /* NULL: nil; bin when it is not UTF-8 */
 void mp_put_strn(struct mp_buf *b, const char *s, size_t n);
 void mp_put_bin(struct mp_buf *b, const void *p, size_t n);
 void mp_put_raw(struct mp_buf *b, const void *p, size_t n); /* one already encoded value */
@@ -116,7 +147,8 @@ void mp_kv_str(struct mp_buf *b, const char *key, const char *s);
 
 /*
  * A whole frame in b: frame_begin reserves the header, the caller puts one map, frame_finish patches the
- * header. frame_finish returns 0, or -1 when b failed or the payload is above frame_max(type).
+ * header. frame_finish returns 0, or -1 when b failed or the payload is above frame_max(type); b is then as it was
+ * before frame_begin, failed is cleared, and another frame (an ERROR, say) may take its place.
  */
 size_t mp_frame_begin(struct mp_buf *b);
 int mp_frame_finish(struct mp_buf *b, size_t start, unsigned type, unsigned flags);

@@ -41,8 +41,10 @@ struct hutch_error {
 };
 
 /*
- * Fill e. retryable is set for the kinds whose nature it is (busy, not_dispatched). errnum 0 = none.
- * errno is preserved. Returns -1, so that a failing function can say: return hutch_error_set(...).
+ * Fill e (NULL: nobody wants to know). retryable is set for the kinds whose nature it is (busy, not_dispatched).
+ * errnum 0 = none. In the message, what is not UTF-8 and control characters other than newline and tab
+ * become '?': it may quote names that others chose. errno is preserved.
+ * Returns -1, so that a failing function can say: return hutch_error_set(...).
  */
 int hutch_error_set(struct hutch_error *e, enum hutch_error_kind kind, int errnum, const char *fmt,
 		    ...) __attribute__((format(printf, 4, 5)));
@@ -57,5 +59,8 @@ const char *hutch_error_kind_name(enum hutch_error_kind kind);
 enum hutch_error_kind hutch_error_kind_from_name(const char *name, size_t len);
 /* "ENOENT" for ENOENT, NULL when the number has no name here. */
 const char *hutch_errno_name(int errnum);
+
+/* Length in bytes of the UTF-8 character at s (RFC 3629), of which len bytes are there; 0 when it is none. */
+size_t hutch_utf8_char(const char *s, size_t len);
 
 #endif

@@ -17,6 +17,7 @@
 #define HUTCH_MAX_EVENT (64u << 10)
 #define HUTCH_MAX_DATA (64u << 10)
 #define HUTCH_MAX_DEPTH 16u
+#define HUTCH_MAX_VALUES 65536u /* MessagePack values in one payload, keys included: bounds the decoded tree */
 
 #define HUTCH_MAX_METHOD 63u /* bytes, as all texts below, without the NUL */
 #define HUTCH_MAX_ID 64u
@@ -36,6 +37,19 @@
 #define HUTCH_DEFAULT_DRAIN_MS 50u
 #define HUTCH_MAX_DRAIN_MS 10000u
 #define HUTCH_MAX_GRACE_MS 30000u
+#define HUTCH_MAX_TIMEOUT_MS (3650ull * 24 * 3600 * 1000) /* ten years: as ns it fits int64_t */
+#define HUTCH_MAX_BOOT_TIMEOUT_MS (3600ull * 1000)
+#define HUTCH_MAX_UINT 0x7fffffffffffffffull /* of every wire uint without another limit */
+#define HUTCH_MAX_PATH 4095u
+#define HUTCH_MAX_USER 256u
+#define HUTCH_MAX_TERM 64u
+#define HUTCH_MAX_PIDS 4194304u /* PID_MAX_LIMIT, proc(5) */
+#define HUTCH_MAX_CPU_PERCENT 100000u
+#define HUTCH_MIN_MEMORY_MIB 64u
+#define HUTCH_MAX_MEMORY_MIB 65536u
+#define HUTCH_MAX_VCPUS 32u
+#define HUTCH_MAX_SIGNAL 64u
+#define HUTCH_MAX_HOSTNAME 64u
 #define HUTCH_MIN_ENTROPY 32u
 #define HUTCH_MAX_ENTROPY 512u
 

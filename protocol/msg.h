@@ -54,4 +54,7 @@ int msg_error_encode(struct mp_buf *out, const struct hutch_error *e);
 /* RESULT {} with END. */
 int msg_empty_result_encode(struct mp_buf *out);
 
+/* mp_close for a message of the peer's own (not params): what is invalid in it is HUTCH_E_PROTOCOL. */
+int msg_close(struct mp_reader *r);
+
 #endif
