@@ -2,13 +2,14 @@
 /*
  * The gate for MessagePack from outside, and the decoded document.
  *
- * How it works: the check walks the bytes once with an explicit stack of open containers. The keys of all open maps
- * lie on one second stack; when a map closes, its keys are sorted (in place, heapsort: no worst case beyond
- * n log n, no recursion) and equal neighbours refused. The walk also counts values, so that the decoder knows the size of
- * everything before it starts: one chunk is allocated, and msgpack-c's parse cannot fail after it.
+ * How it works: the check walks the bytes once with an explicit stack of open containers. The keys
+ * of all open maps lie on one second stack; when a map closes, its keys are sorted (in place,
+ * heapsort: no worst case beyond n log n, no recursion) and equal neighbours refused. The walk also
+ * counts values, so that the decoder knows the size of everything before it starts: one chunk is
+ * allocated, and msgpack-c's parse cannot fail after it.
  *
- * A string in the document gets its NUL in place when it is asked for: the byte behind a string is the header of
- * the next value, which nobody needs after parsing, or the spare byte at the end.
+ * A string in the document gets its NUL in place when it is asked for: the byte behind a string is
+ * the header of the next value, which nobody needs after parsing, or the spare byte at the end.
  */
 #include "protocol/codec.h"
 
@@ -50,7 +51,10 @@ struct walk {
 	struct hutch_error *err;
 };
 
-/* What follows the first bytes 0xc0 to 0xdf: the kind, the width of the size field, the size itself if fixed. */
+/*
+ * What follows the first bytes 0xc0 to 0xdf: the kind, the width of the size field, the size itself
+ * if fixed.
+ */
 struct form {
 	uint8_t kind, width, size;
 };
@@ -319,13 +323,19 @@ static bool find_raw(const uint8_t *buf, size_t len, const char *key, size_t *at
 	return false;
 }
 
-/* Decode len checked bytes, with nil in the place of those from cut to cut_end (cut == len: all of them). */
+/*
+ * Decode len checked bytes, with nil in the place of those from cut to cut_end (cut == len: all of
+ * them).
+ */
 static int build(struct mp_doc *doc, const uint8_t *buf, size_t len, size_t cut, size_t cut_end,
 		 uint32_t values, struct hutch_error *err)
 {
 	size_t tail = cut < len ? len - cut_end : 0, total = cut < len ? cut + 1 + tail : len;
 	size_t count = values < total ? values : total, off = 0;
-	/* The copy, the tree, a pointer per value for vectors, and the words of exec.start's shell form. */
+	/*
+	 * The copy, the tree, a pointer per value for vectors, and the words of exec.start's shell
+	 * form.
+	 */
 	size_t chunk = total + 1 + count * (sizeof(msgpack_object) + sizeof(char *)) + 128;
 
 	if (!msgpack_zone_init(&doc->zone, chunk))

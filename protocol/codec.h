@@ -2,13 +2,14 @@
 /*
  * Bounded MessagePack, over msgpack-c.
  *
- * Reading: codec_check walks the bytes without allocating and refuses what wire.md section 1 forbids; only then does
- * msgpack-c build its object tree (struct mp_doc), so that a hostile count costs nothing. Getters then
- * take typed, range-checked values out of a map; the first failure sticks in the reader (struct mp_reader),
- * later getters do nothing, and the caller checks once at the end.
+ * Reading: codec_check walks the bytes without allocating and refuses what wire.md section 1
+ * forbids; only then does msgpack-c build its object tree (struct mp_doc), so that a hostile count
+ * costs nothing. Getters then take typed, range-checked values out of a map; the first failure
+ * sticks in the reader (struct mp_reader), later getters do nothing, and the caller checks once at
+ * the end.
  *
- * Writing: struct mp_buf is a growing buffer with a hard maximum and a sticky failure (out of memory or too
- * large); maps and arrays count their own entries.
+ * Writing: struct mp_buf is a growing buffer with a hard maximum and a sticky failure (out of
+ * memory or too large); maps and arrays count their own entries.
  */
 #ifndef HUTCH_PROTOCOL_CODEC_H
 #define HUTCH_PROTOCOL_CODEC_H
@@ -22,10 +23,11 @@
 #include "protocol/limits.h"
 
 /*
- * 0 when buf holds exactly one MessagePack map within the limits of wire.md section 1 (depth, counts, keys
- * are str and distinct, no ext types, nothing behind it); else -1 with HUTCH_E_PROTOCOL (or HUTCH_E_INTERNAL,
- * ENOMEM). Time is O(len log len), whatever the bytes: the keys of a map are sorted to find equal ones. It
- * allocates nothing while at most 64 keys are open, and 8 to 16 bytes per open key beyond that.
+ * 0 when buf holds exactly one MessagePack map within the limits of wire.md section 1 (depth,
+ * counts, keys are str and distinct, no ext types, nothing behind it); else -1 with
+ * HUTCH_E_PROTOCOL (or HUTCH_E_INTERNAL, ENOMEM). Time is O(len log len), whatever the bytes: the
+ * keys of a map are sorted to find equal ones. It allocates nothing while at most 64 keys are open,
+ * and 8 to 16 bytes per open key beyond that.
  */
 int codec_check(const void *buf, size_t len, struct hutch_error *err);
 
@@ -39,13 +41,13 @@ struct mp_doc {
 };
 
 /*
- * codec_check, then decode. The bytes are copied: buf may be reused at once. One allocation of at most
- * len + 32 bytes per value. err is cleared first; -1 leaves nothing to free.
+ * codec_check, then decode. The bytes are copied: buf may be reused at once. One allocation of at
+ * most len + 32 bytes per value. err is cleared first; -1 leaves nothing to free.
  */
 int mp_doc_parse(struct mp_doc *doc, const void *buf, size_t len, struct hutch_error *err);
 /*
- * The same, but the value of key in the outer map is neither copied nor decoded (it reads as absent): *raw are
- * its encoded bytes inside buf, NULL when it is absent or nil.
+ * The same, but the value of key in the outer map is neither copied nor decoded (it reads as
+ * absent): *raw are its encoded bytes inside buf, NULL when it is absent or nil.
  */
 int mp_doc_parse_except(struct mp_doc *doc, const void *buf, size_t len, const char *key,
 			const uint8_t **raw, size_t *raw_len, struct hutch_error *err);
@@ -56,10 +58,14 @@ struct mp_reader {
 	struct mp_doc *doc;
 	const msgpack_object *map;
 	struct hutch_error *err; /* kind HUTCH_OK while all went well */
-	const char *what;	 /* begins every message: "exec.start" or, inside of it, "exec.start: pty." */
+	const char
+		*what; /* begins every message: "exec.start" or, inside of it, "exec.start: pty." */
 };
 
-/* err is not NULL and must be clear (mp_doc_parse leaves it so) or hold the failure of a reader before. */
+/*
+ * err is not NULL and must be clear (mp_doc_parse leaves it so) or hold the failure of a reader
+ * before.
+ */
 void mp_reader_init(struct mp_reader *r, struct mp_doc *doc, const msgpack_object *map,
 		    const char *what, struct hutch_error *err);
 /* The value of key, or NULL when it is absent or nil. */
@@ -67,8 +73,8 @@ const msgpack_object *mp_find(const struct mp_reader *r, const char *key);
 /* False when an error is held. */
 bool mp_ok(const struct mp_reader *r);
 /*
- * A method's params in one go: parse them into doc (NULL, 0 is an empty map) and set up r, or -1 with err set and
- * nothing to free.
+ * A method's params in one go: parse them into doc (NULL, 0 is an empty map) and set up r, or -1
+ * with err set and nothing to free.
  */
 int mp_params_open(struct mp_doc *doc, struct mp_reader *r, const void *params, size_t len,
 		   const char *what, struct hutch_error *err);
@@ -77,7 +83,10 @@ int mp_close(struct mp_reader *r);
 /* A failure when key is absent or nil. */
 void mp_require(struct mp_reader *r, const char *key);
 
-/* Each leaves *out as it is when the key is absent or nil; a wrong type or range is HUTCH_E_INVALID. */
+/*
+ * Each leaves *out as it is when the key is absent or nil; a wrong type or range is
+ * HUTCH_E_INVALID.
+ */
 void mp_get_bool(struct mp_reader *r, const char *key, bool *out);
 void mp_get_uint(struct mp_reader *r, const char *key, uint64_t min, uint64_t max, uint64_t *out);
 void mp_get_u32(struct mp_reader *r, const char *key, uint32_t min, uint32_t max, uint32_t *out);
@@ -93,7 +102,8 @@ void mp_get_strcut(struct mp_reader *r, const char *key, char *out, size_t size)
 void mp_get_bytes(struct mp_reader *r, const char *key, size_t min, size_t max, const uint8_t **out,
 		  size_t *len);
 /* NULL-terminated vector of NUL-terminated strings in the doc's memory; count without the NULL. */
-void mp_get_strv(struct mp_reader *r, const char *key, size_t max_count, char ***out, size_t *count);
+void mp_get_strv(struct mp_reader *r, const char *key, size_t max_count, char ***out,
+		 size_t *count);
 /* A map of texts as NULL-terminated pairs key, value, key, value, ...; value NULL for nil. */
 void mp_get_strmap(struct mp_reader *r, const char *key, size_t max_count, char ***out,
 		   size_t *pairs);
@@ -106,10 +116,11 @@ bool hutch_name_valid(const char *s, size_t len, size_t max);
 void mp_fail(struct mp_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * A growing output buffer. Zero it (max 0: MP_BUF_DEFAULT_MAX) or mp_buf_init it; every put is a no-op once failed
- * is set. Failures are: no memory, too large, nested too deep, more than 65535 entries, unbalanced begin and end.
+ * A growing output buffer. Zero it (max 0: MP_BUF_DEFAULT_MAX) or mp_buf_init it; every put is a
+ * no-op once failed is set. Failures are: no memory, too large, nested too deep, more than 65535
+ * entries, unbalanced begin and end.
  */
-#define MP_BUF_NEST 8
+#define MP_BUF_NEST	   8
 #define MP_BUF_DEFAULT_MAX (HUTCH_FRAME_HEADER + HUTCH_MAX_CALL)
 struct mp_buf {
 	uint8_t *data;
@@ -127,7 +138,8 @@ void mp_buf_init(struct mp_buf *b, size_t max);
 void mp_buf_free(struct mp_buf *b);
 void mp_buf_reset(struct mp_buf *b); /* empty it, keep the memory */
 
-void mp_map_begin(struct mp_buf *b); /* as value, element or root; map16 whose count is patched at the end */
+void mp_map_begin(
+	struct mp_buf *b); /* as value, element or root; map16 whose count is patched at the end */
 void mp_map_end(struct mp_buf *b);
 void mp_array_begin(struct mp_buf *b);
 void mp_array_end(struct mp_buf *b);
@@ -146,9 +158,10 @@ void mp_kv_uint(struct mp_buf *b, const char *key, uint64_t v);
 void mp_kv_str(struct mp_buf *b, const char *key, const char *s);
 
 /*
- * A whole frame in b: frame_begin reserves the header, the caller puts one map, frame_finish patches the
- * header. frame_finish returns 0, or -1 when b failed or the payload is above frame_max(type); b is then as it was
- * before frame_begin, failed is cleared, and another frame (an ERROR, say) may take its place.
+ * A whole frame in b: frame_begin reserves the header, the caller puts one map, frame_finish
+ * patches the header. frame_finish returns 0, or -1 when b failed or the payload is above
+ * frame_max(type); b is then as it was before frame_begin, failed is cleared, and another frame (an
+ * ERROR, say) may take its place.
  */
 size_t mp_frame_begin(struct mp_buf *b);
 int mp_frame_finish(struct mp_buf *b, size_t start, unsigned type, unsigned flags);

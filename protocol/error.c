@@ -102,7 +102,9 @@ static void trim_cut_character(char *s)
 		s[at - 1] = '\0';
 }
 
-/* Messages quote names that others chose: what is not text, or would steer a terminal, becomes '?'. */
+/*
+ * Messages quote names that others chose: what is not text, or would steer a terminal, becomes '?'.
+ */
 static void make_printable(char *s)
 {
 	size_t left = strlen(s);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The error that reaches the user: a kind, an errno where there is one, and a sentence (wire.md, ERROR). */
+/*
+ * The error that reaches the user: a kind, an errno where there is one, and a sentence (wire.md,
+ * ERROR).
+ */
 #ifndef HUTCH_PROTOCOL_ERROR_H
 #define HUTCH_PROTOCOL_ERROR_H
 
@@ -41,16 +44,16 @@ struct hutch_error {
 };
 
 /*
- * Fill e (NULL: nobody wants to know). retryable is set for the kinds whose nature it is (busy, not_dispatched).
- * errnum 0 = none. In the message, what is not UTF-8 and control characters other than newline and tab
- * become '?': it may quote names that others chose. errno is preserved.
+ * Fill e (NULL: nobody wants to know). retryable is set for the kinds whose nature it is (busy,
+ * not_dispatched). errnum 0 = none. In the message, what is not UTF-8 and control characters other
+ * than newline and tab become '?': it may quote names that others chose. errno is preserved.
  * Returns -1, so that a failing function can say: return hutch_error_set(...).
  */
 int hutch_error_set(struct hutch_error *e, enum hutch_error_kind kind, int errnum, const char *fmt,
 		    ...) __attribute__((format(printf, 4, 5)));
 /* Put "PREFIX: " before the message: the caller adds what it was doing. */
 void hutch_error_prefix(struct hutch_error *e, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+	__attribute__((format(printf, 2, 3)));
 void hutch_error_clear(struct hutch_error *e);
 
 /* The kind's name on the wire ("not_found"); never NULL. */
@@ -60,7 +63,10 @@ enum hutch_error_kind hutch_error_kind_from_name(const char *name, size_t len);
 /* "ENOENT" for ENOENT, NULL when the number has no name here. */
 const char *hutch_errno_name(int errnum);
 
-/* Length in bytes of the UTF-8 character at s (RFC 3629), of which len bytes are there; 0 when it is none. */
+/*
+ * Length in bytes of the UTF-8 character at s (RFC 3629), of which len bytes are there; 0 when it
+ * is none.
+ */
 size_t hutch_utf8_char(const char *s, size_t len);
 
 #endif

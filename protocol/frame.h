@@ -33,8 +33,8 @@ struct frame {
 void frame_encode(uint8_t out[HUTCH_FRAME_HEADER], const struct frame *f);
 
 /*
- * Read a header of HUTCH_FRAME_HEADER bytes. 0, or -1 with HUTCH_E_PROTOCOL: unknown type, flag or reserved
- * bit set, or a length above the type's maximum.
+ * Read a header of HUTCH_FRAME_HEADER bytes. 0, or -1 with HUTCH_E_PROTOCOL: unknown type, flag or
+ * reserved bit set, or a length above the type's maximum.
  */
 int frame_decode(const uint8_t in[HUTCH_FRAME_HEADER], struct frame *f, struct hutch_error *err);
 

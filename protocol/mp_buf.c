@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MessagePack output: a growing buffer with a maximum, and counts that are patched when a container ends. */
+/*
+ * MessagePack output: a growing buffer with a maximum, and counts that are patched when a container
+ * ends.
+ */
 #include "protocol/codec.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Typed, range-checked values out of a decoded map; the first failure sticks and names its field. */
+/*
+ * Typed, range-checked values out of a decoded map; the first failure sticks and names its field.
+ */
 #include "protocol/codec.h"
 
 #include <errno.h>

@@ -2,8 +2,9 @@
 /*
  * The messages that every connection has: HELLO, the CALL envelope, ERROR (wire.md section 2).
  *
- * A decoder turns a payload into a checked plain struct or a struct hutch_error; an encoder appends one whole frame
- * to a struct mp_buf (and returns -1 when that failed, which only memory or size can cause).
+ * A decoder turns a payload into a checked plain struct or a struct hutch_error; an encoder appends
+ * one whole frame to a struct mp_buf (and returns -1 when that failed, which only memory or size
+ * can cause).
  */
 #ifndef HUTCH_PROTOCOL_MSG_H
 #define HUTCH_PROTOCOL_MSG_H
@@ -28,7 +29,10 @@ struct msg_hello {
 	bool pid1;
 };
 
-/* -1 with HUTCH_E_UNSUPPORTED when proto is not one that this side speaks, HUTCH_E_PROTOCOL otherwise. */
+/*
+ * -1 with HUTCH_E_UNSUPPORTED when proto is not one that this side speaks, HUTCH_E_PROTOCOL
+ * otherwise.
+ */
 int msg_hello_decode(struct msg_hello *m, const void *payload, size_t len, struct hutch_error *err);
 int msg_hello_encode(struct mp_buf *out, const struct msg_hello *m);
 
@@ -54,7 +58,9 @@ int msg_error_encode(struct mp_buf *out, const struct hutch_error *e);
 /* RESULT {} with END. */
 int msg_empty_result_encode(struct mp_buf *out);
 
-/* mp_close for a message of the peer's own (not params): what is invalid in it is HUTCH_E_PROTOCOL. */
+/*
+ * mp_close for a message of the peer's own (not params): what is invalid in it is HUTCH_E_PROTOCOL.
+ */
 int msg_close(struct mp_reader *r);
 
 #endif

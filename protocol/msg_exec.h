@@ -6,15 +6,15 @@
 #include "protocol/msg.h"
 
 struct exec_start {
-	struct mp_doc doc;  /* owns all that is pointed to */
-	char **argv;	    /* NULL-terminated; { "/bin/sh", "-c", TEXT } for the shell form */
+	struct mp_doc doc; /* owns all that is pointed to */
+	char **argv;	   /* NULL-terminated; { "/bin/sh", "-c", TEXT } for the shell form */
 	size_t argc;
-	bool shell;	    /* it was the shell form */
-	char **env;	    /* NULL-terminated pairs name, value; value NULL: remove the name */
+	bool shell; /* it was the shell form */
+	char **env; /* NULL-terminated pairs name, value; value NULL: remove the name */
 	size_t env_pairs;
 	bool clear_env;
-	const char *cwd;    /* NULL: none given */
-	const char *user;   /* NULL: none given */
+	const char *cwd;  /* NULL: none given */
+	const char *user; /* NULL: none given */
 	uint64_t timeout_ms, output_limit, memory_bytes;
 	uint32_t grace_ms, drain_ms, pids, cpu_percent;
 	bool merge_stderr, detach, resumable, notify;
@@ -23,8 +23,12 @@ struct exec_start {
 	const char *term;    /* pty */
 };
 
-/* params NULL (len 0) is an empty map. HUTCH_E_INVALID names the field. Free with exec_start_free in any case. */
-int exec_start_decode(struct exec_start *m, const void *params, size_t len, struct hutch_error *err);
+/*
+ * params NULL (len 0) is an empty map. HUTCH_E_INVALID names the field. Free with exec_start_free
+ * in any case.
+ */
+int exec_start_decode(struct exec_start *m, const void *params, size_t len,
+		      struct hutch_error *err);
 void exec_start_free(struct exec_start *m);
 /* Append the params map alone (for the C client); fields at their defaults are left out. */
 void exec_start_encode_params(struct mp_buf *out, const struct exec_start *m);
@@ -70,8 +74,12 @@ struct exec_resize {
 };
 int exec_resize_decode(struct exec_resize *m, const void *params, size_t len,
 		       struct hutch_error *err);
-/* {timeout_ms} of exec.wait and vm.wait, {grace_ms} of exec.kill and agent.shutdown, {close} of exec.stdin */
-int msg_timeout_decode(uint64_t *timeout_ms, const void *params, size_t len, struct hutch_error *err);
+/*
+ * {timeout_ms} of exec.wait and vm.wait, {grace_ms} of exec.kill and agent.shutdown, {close} of
+ * exec.stdin
+ */
+int msg_timeout_decode(uint64_t *timeout_ms, const void *params, size_t len,
+		       struct hutch_error *err);
 int msg_grace_decode(uint32_t *grace_ms, uint32_t dflt, const void *params, size_t len,
 		     struct hutch_error *err);
 int msg_close_decode(bool *close, const void *params, size_t len, struct hutch_error *err);
@@ -89,10 +97,10 @@ struct exec_event {
 	enum exec_event_type type;
 	char id[HUTCH_MAX_ID + 1];
 	uint64_t pid;
-	bool stderr_stream;		    /* gap: of stderr, else of stdout */
-	uint64_t from, to;		    /* gap */
+	bool stderr_stream;		       /* gap: of stderr, else of stdout */
+	uint64_t from, to;		       /* gap */
 	uint64_t stdout_offset, stderr_offset; /* attached, ack */
-	uint32_t rows, cols;		    /* attached, on a PTY; 0: none */
+	uint32_t rows, cols;		       /* attached, on a PTY; 0: none */
 };
 int exec_event_decode(struct exec_event *m, const void *payload, size_t len,
 		      struct hutch_error *err);
