@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hutchd on a private socket and state directory, with the fake VMM or with QEMU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import procs
+from hutch import Client, Sandbox
+
+START_SECONDS = 10.0
+FAKE_VMM = Path(__file__).with_name("fakevmm.py")
+
+
+class BrokerRig:
+    """A broker of our own. fake: with the fake VMM (`self.behave(...)` says how it behaves), else with QEMU.
+
+    close() ends every VM through the API, ends the broker, and asserts that nothing is left: no process, no socket, no
+    file in the state directory but what belongs to the broker itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        fake: bool = True,
+        dir: Optional[Path] = None,
+        state: Optional[Path] = None,
+        socket: Optional[Path] = None,
+        args: Sequence[str] = (),
+        umask: int = -1,
+        start: bool = True,
+        templates: Optional[Path] = None,
+    ) -> None:
+        self.dir = Path(dir or tempfile.mkdtemp(prefix="hutch-b-"))
+        self.own_dir = dir is None
+        self.state = state or self.dir / "state"
+        self.socket = socket or self.dir / "sock" / "hutchd.sock"
+        self.log = self.dir / "hutchd.log"
+        self.fake_dir = self.dir / "fake"
+        self.fake = fake
+        self.umask = umask
+        self.process: Optional[subprocess.Popen] = None
+        self.args = list(args)
+        self.socket.parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+        self.log.touch()
+        if fake:
+            self._write_wrapper()
+            self._make_template()
+            self.args += ["--test-vmm", str(self.fake_dir / "vmm")]
+        elif templates is not None:
+            (self.state / "templates").parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.state / "templates").symlink_to(templates)
+        self.client = Client(str(self.socket))
+        if start:
+            self.start()
+
+    # the fake VMM
+
+    def _write_wrapper(self) -> None:
+        self.fake_dir.mkdir(exist_ok=True)
+        self.behave()
+
+    def _make_template(self) -> None:
+        template = self.state / "templates" / "base"
+        template.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.state, 0o700)
+        os.chmod(self.state / "templates", 0o700)
+        (template / "kernel").write_bytes(b"fake kernel")
+        (template / "initramfs").write_bytes(b"fake initramfs")
+        (template / "template.json").write_text(
+            json.dumps(
+                {
+                    "version": 1,
+                    "name": "base",
+                    "kernel": "kernel",
+                    "initramfs": "initramfs",
+                    "cmdline": "",
+                    "kernel_version": "fake",
+                    "memory_mib": 128,
+                    "vcpus": 1,
+                    "created_ms": 1700000000000,
+                }
+            )
+        )
+
+    def behave(self, mode: str = "", *, wrapped: bool = False, **more: Any) -> None:
+        """How the fake VMMs that start from now on behave (fakevmm.py); wrapped: as a grandchild in its own session."""
+        conf = {"mode": mode, "agent": procs.binary("hutch-agent"), "dir": str(self.fake_dir), **more}
+        (self.fake_dir / "fake.conf.new").write_text(json.dumps(conf))
+        os.rename(self.fake_dir / "fake.conf.new", self.fake_dir / "fake.conf")
+        run = f'/usr/bin/python3 -IS {FAKE_VMM} --conf {self.fake_dir}/fake.conf "$@"'
+        body = f"setsid sh -c '{run}; :' wrapped \"$@\"\n" if wrapped else f"exec {run}\n"
+        wrapper = self.fake_dir / "vmm.new"
+        wrapper.write_text("#!/bin/sh\n" + body)
+        wrapper.chmod(0o755)
+        os.rename(wrapper, self.fake_dir / "vmm")
+
+    def connects(self) -> List[str]:
+        """What the fake VMMs' vsock sockets saw so far, one line a connection."""
+        path = self.fake_dir / "connects.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def fake_processes(self) -> List[int]:
+        """Fake VMMs, their wrappers and their agents."""
+        return procs.with_text(str(self.fake_dir))
+
+    # the broker
+
+    def command(self) -> List[str]:
+        return [procs.binary("hutchd"), "--socket", str(self.socket), "--state", str(self.state), *self.args]
+
+    def spawn(self) -> subprocess.Popen:
+        """Start a broker and do not wait for it."""
+        with open(self.log, "ab") as log:
+            return subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, umask=self.umask
+            )
+
+    def start(self) -> None:
+        self.process = self.spawn()
+        try:
+            self.wait_ready(self.process.pid)
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"hutchd did not come up; its log:\n{self.log_text()[-3000:]}") from sys.exc_info()[1]
+
+    def wait_ready(self, pid: int) -> None:
+        procs.wait_for_file(self.socket, pid, START_SECONDS)
+        procs.connect_when_listening(self.client.ping, START_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def kill(self, sig: int = signal.SIGKILL) -> None:
+        """End the broker alone, and the launcher with it; VMs stay."""
+        assert self.process is not None
+        below = [s.pid for s in procs.descendants(self.pid) if s.name.startswith("hutchd")]
+        self.process.send_signal(sig)
+        self.process.wait(20)
+        for pid in below:
+            assert procs.wait_gone(pid, 10), f"launcher {pid} outlives its broker"
+
+    def restart(self, sig: int = signal.SIGKILL) -> None:
+        self.kill(sig)
+        self.start()
+
+    def create(self, **options: Any) -> Sandbox:
+        return Sandbox.create(client=self.client, **options)
+
+    def sandbox(self, id: str) -> Sandbox:
+        return Sandbox.get(id, client=self.client)
+
+    def rundirs(self) -> List[str]:
+        """Run directories of VMs in the state directory, by name."""
+        root = self.state / "vms"
+        return sorted(p.name for p in root.iterdir()) if root.is_dir() else []
+
+    def files(self) -> List[str]:
+        """Every path below the state directory and the socket's directory."""
+        found = [p for base in (self.state, self.socket.parent) for p in base.rglob("*")]
+        return sorted(str(p) for p in found)
+
+    def info(self) -> Dict[str, Any]:
+        return self.client.info()
+
+    def close(self) -> None:
+        """End everything; assert that nothing is left."""
+        problems = []
+        try:
+            if self.process is not None and self.process.poll() is None:
+                self.client.kill_all()
+                self.client.close()
+                self.kill(signal.SIGTERM)
+            elif self.process is not None:
+                problems.append(f"the broker ended by itself with {self.process.returncode}")
+            for pid in procs.with_text(str(self.dir)):
+                if not procs.wait_gone(pid, 5):
+                    problems.append(f"process {pid} is left: {procs.command_line(pid)}")
+                    os.kill(pid, signal.SIGKILL)
+            if self.rundirs():
+                problems.append(f"run directories are left: {self.rundirs()}")
+            log = self.log_text()
+            for mark in ("ERROR: AddressSanitizer", "runtime error:", "LeakSanitizer"):
+                if mark in log:
+                    problems.append(log[log.index(mark) - 200 :][:4000])
+        finally:
+            if self.process is not None and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if self.own_dir and not problems:
+                shutil.rmtree(self.dir, ignore_errors=True)
+        assert not problems, "\n".join(problems) + f"\nlog: {self.log}"
+
+    def __enter__(self) -> "BrokerRig":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.close()
+        except AssertionError:
+            if exc[0] is None:
+                raise
