@@ -299,3 +299,85 @@ int unix_connect(int dirfd, const char *name, int type)
 		fd_close(&fd);
 	return fd;
 }
+
+int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(FD_MAX_PASSED * sizeof(int))];
+	} control;
+	/* sendmsg(2) only reads it */
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (nfds > 0) {
+		struct cmsghdr *c;
+
+		memset(&control, 0, sizeof(control));
+		msg.msg_control = control.buf;
+		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	do
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -1 : 0;
+}
+
+/* Hand over what fits and close the rest. Returns false when some did not fit. */
+static bool take_fds(struct msghdr *msg, int *fds, size_t room, size_t *count)
+{
+	bool fits = !(msg->msg_flags & MSG_CTRUNC);
+
+	*count = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		size_t n;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (*count < room) {
+				fds[(*count)++] = fd;
+			} else {
+				fd_close(&fd);
+				fits = false;
+			}
+		}
+	}
+	return fits;
+}
+
+ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(FD_MAX_PASSED * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = data, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	size_t room = *nfds;
+	ssize_t n;
+
+	*nfds = 0;
+	n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return -1;
+	if (take_fds(&msg, fds, room, nfds) && !(msg.msg_flags & MSG_TRUNC))
+		return n;
+	while (*nfds > 0)
+		fd_close(&fds[--*nfds]);
+	errno = EMSGSIZE;
+	return -1;
+}

@@ -50,4 +50,12 @@ int unix_listen(int dirfd, const char *name, int type, int backlog);
  */
 int unix_connect(int dirfd, const char *name, int type);
 
+/*
+ * One packet with up to FD_MAX_PASSED descriptors over a seqpacket socket. fd_recv: *nfds is the room in fds and then the
+ * count received, close-on-exec; 0 is EOF; EMSGSIZE when packet or descriptors did not fit (those are closed).
+ */
+#define FD_MAX_PASSED 8u
+int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds);
+ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *nfds);
+
 #endif

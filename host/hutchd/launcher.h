@@ -20,13 +20,14 @@ struct launcher_config {
 	const char *template_dir; /* templates by name below it */
 	const char *qemu;	  /* path of qemu-system-x86_64; NULL: searched in PATH */
 	const char *vmm_library;  /* path of hutch-vmm.so */
-	const char *test_vmm;	  /* path of a program that plays the VMM in tests (driver "test"); NULL: QEMU */
+	const char *test_vmm;	  /* plays the VMM in tests (driver "test"); NULL: QEMU */
 };
 
 /* Forks the launcher process; call it before threads or loops exist. NULL with err. */
 struct launcher *launcher_create(const struct launcher_config *config, struct hutch_error *err);
 /* Start listening to its replies on base. lost is called when the launcher died; arg is passed on. */
-void launcher_attach(struct launcher *l, struct event_base *base, void (*lost)(void *arg), void *arg);
+void launcher_attach(struct launcher *l, struct event_base *base, void (*lost)(void *arg),
+		     void *arg);
 /* "qemu" or "test"; the path and the version text of the VMM ("7.2.22", empty when it could not be asked). */
 const char *launcher_driver(const struct launcher *l);
 const char *launcher_vmm_path(const struct launcher *l);

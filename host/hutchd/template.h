@@ -9,16 +9,19 @@
 #include "protocol/error.h"
 #include "protocol/limits.h"
 
+/* The name is a keyword to a formatter for C++. */
+/* clang-format off */
 struct template {
 	char name[HUTCH_MAX_TEMPLATE_NAME + 1];
-	char kernel[64];	 /* file names inside the template's directory, no '/' */
+	char kernel[64];	    /* file names inside the template's directory, no '/' */
 	char initramfs[64];
-	char cmdline[512];	 /* kernel parameters beyond what the launcher sets */
-	char kernel_version[64]; /* for template.list */
+	char cmdline[512];	    /* kernel parameters beyond what the launcher sets */
+	char kernel_version[64];    /* for template.list */
 	uint32_t memory_mib, vcpus; /* defaults of its VMs */
-	uint64_t bytes;		 /* of all its files */
-	uint64_t created_ms;	 /* unix time */
+	uint64_t bytes;		    /* of all its files */
+	uint64_t created_ms;	    /* unix time */
 };
+/* clang-format on */
 
 /*
  * Read NAME's template.json. HUTCH_E_NOT_FOUND names the template and the directory and says how to build it;
@@ -28,8 +31,8 @@ int template_load(struct template *t, int template_dir_fd, const char *template_
 		  const char *name, struct hutch_error *err);
 
 /* All that can be read, by name; *out is malloc'ed. Broken ones are logged and left out. */
-int template_list(int template_dir_fd, const char *template_dir, struct template **out, size_t *count,
-		  struct hutch_error *err);
+int template_list(int template_dir_fd, const char *template_dir, struct template **out,
+		  size_t *count, struct hutch_error *err);
 
 /* Rename it away, then remove it: whole or gone for everybody else. */
 int template_remove(int template_dir_fd, const char *name, struct hutch_error *err);

@@ -32,12 +32,13 @@ struct vmm_process {
 
 struct vmm_config {
 	char id[HUTCH_UUID_LEN + 1];
-	int rundir_fd;		/* borrowed; sockets vsock, qmp, ctl and console.log, vmm.log live there */
-	const struct template *tpl;	/* borrowed during vmm_start only */
-	enum vmm_accel accel;	/* KVM or TCG: resolved before */
+	int rundir_fd; /* borrowed; sockets vsock, qmp, ctl and console.log, vmm.log live there */
+	const struct template *tpl; /* borrowed during vmm_start only */
+	enum vmm_accel accel;	    /* KVM or TCG: resolved before */
 	uint32_t memory_mib, vcpus, cid;
-	uint64_t deadline_ms;	/* dead-man's timer at the start; 0: none */
+	uint64_t deadline_ms;	 /* dead-man's timer at the start; 0: none */
 	uint64_t qmp_timeout_ms; /* for the VMM to answer QMP after the spawn */
+	bool tied;		 /* it dies with the launcher: nobody could adopt it (probes) */
 };
 
 struct vmm_callbacks {
@@ -83,5 +84,12 @@ void vmm_free(struct vmm *v);
 
 /* Is this process alive and still the same one? */
 bool vmm_process_alive(const struct vmm_process *p);
+
+/*
+ * Which process was started in this run directory, if the broker that asked for it died before it wrote that down? The child
+ * names itself in <rundir>/vmm.pid before it becomes the VMM. 1: *out is that process, dead or alive. 0: none was
+ * started, and none can be any more (the directory is marked). -1 with errno.
+ */
+int vmm_claim(int rundir_fd, struct vmm_process *out);
 
 #endif
