@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands, one file each. */
+#ifndef HUTCH_CMD_H
+#define HUTCH_CMD_H
+
+#include "tools/hutch/cli.h"
+
+extern const struct command cmd_create, cmd_exec, cmd_run, cmd_ls, cmd_info, cmd_kill, cmd_ttl,
+	cmd_doctor, cmd_template_build, cmd_template_ls, cmd_template_rm, cmd_version, cmd_help;
+
+#endif

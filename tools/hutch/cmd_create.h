@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of create, which run has too. */
+#ifndef HUTCH_CMD_CREATE_H
+#define HUTCH_CMD_CREATE_H
+
+#include "protocol/limits.h"
+#include "tools/hutch/cli.h"
+
+enum {
+	CREATE_TTL = OPT_LONG,
+	CREATE_NAME,
+	CREATE_MEMORY,
+	CREATE_VCPUS,
+	CREATE_META,
+	CREATE_TIMEOUT,
+	CREATE_END
+};
+
+#define CREATE_OPTIONS                                                                \
+	{'t', "template", "NAME", "template to start from (default: base)"},          \
+		{CREATE_TTL, "ttl", "TIME",                                           \
+		 "the VM ends after this: 90, 5m, 1h, 2d (default: 1h)"},             \
+		{CREATE_NAME, "name", "NAME", "a name of your own for it"},           \
+		{CREATE_MEMORY, "memory", "MIB", "memory (default: the template's)"}, \
+		{CREATE_VCPUS, "vcpus", "N", "processors (default: the template's)"}, \
+	{                                                                             \
+		CREATE_META, "meta", "K=V", "metadata; may be repeated"               \
+	}
+
+struct create_options {
+	const char *template_name, *name;
+	uint64_t ttl_ms, timeout_ms, memory_mib, vcpus; /* 0: not given */
+	struct hutch_pair meta[HUTCH_MAX_METADATA];
+	size_t meta_count;
+};
+
+/* 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status. */
+int create_option(struct create_options *o, struct args *a, int id);
+
+/* vm.create's parameters, in params (at least CREATE_PARAMS); returns their count. */
+#define CREATE_PARAMS 7
+size_t create_params(const struct create_options *o, struct hutch_pair *params);
+/* How long an answer is waited for. */
+uint64_t create_wait_ms(const struct create_options *o);
+
+#endif

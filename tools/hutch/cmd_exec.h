@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of exec, which run has too, and how a command's end becomes an exit status. */
+#ifndef HUTCH_CMD_EXEC_H
+#define HUTCH_CMD_EXEC_H
+
+#include "tools/hutch/cli.h"
+#include "tools/hutch/pump.h"
+
+enum { EXEC_TIMEOUT = OPT_LONG + 64, EXEC_SHELL, EXEC_OUTPUT_LIMIT };
+
+#define EXEC_OPTIONS                                                                               \
+	{'i', "stdin", NULL, "pass standard input on (else the command's is empty)"},              \
+		{'e', "env", "K=V", "add to the environment; K alone takes its value from yours"}, \
+		{'w', "workdir", "DIR", "directory to start in (default: the user's home)"},       \
+		{'u', "user", "USER", "name, uid, name:group or uid:gid"},                         \
+		{EXEC_TIMEOUT, "timeout", "TIME",                                                  \
+		 "end the command and all it started after this"},                                 \
+		{EXEC_OUTPUT_LIMIT, "output-limit", "BYTES",                                       \
+		 "keep so much of each stream, drop the rest"},                                    \
+	{                                                                                          \
+		EXEC_SHELL, "shell", "TEXT", "run TEXT with /bin/sh -c instead of CMD"             \
+	}
+
+struct exec_args {
+	struct hutch_exec_options x;
+	const char **env; /* pairs, x.env */
+	size_t env_count; /* of words in it */
+};
+
+/* 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status. */
+int exec_option(struct exec_args *e, struct args *a, int id);
+/* The command: words, or --shell. -1: it is missing, or there are both. */
+int exec_command(struct exec_args *e, struct args *a, char **words);
+void exec_args_free(struct exec_args *e);
+
+/* Run it on h (which becomes p's) in vm, and report. The exit status; frees nothing of e. */
+int exec_run(struct pump *p, struct exec_args *e);
+
+#define EXEC_DETAILS                                                                                 \
+	"The exit status is the command's: 128 + n when signal n ended it, 124 when it timed out,\n" \
+	"126 or 127 when it could not be started; 125 when hutch itself failed.\n"                   \
+	"The first ctrl-C interrupts the command, the second one kills it.\n"
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hutch template build, ls, rm. Building is done by rootfs/build, into the broker's template directory. */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "protocol/codec.h"
+#include "tools/hutch/cmd.h"
+#include "tools/hutch/json.h"
+#include "tools/hutch/paths.h"
+#include "tools/hutch/text.h"
+
+/* ---- ls ---- */
+
+static int print_table(const struct hutch_value *list)
+{
+	static const char *const head[] = {"NAME", "SIZE", "KERNEL", "MIB", "VCPUS", "CREATED"};
+	struct table t = {.columns = sizeof(head) / sizeof(head[0])};
+	char text[64];
+
+	for (unsigned i = 0; i < t.columns; i++)
+		table_cell(&t, head[i]);
+	for (size_t i = 0; list != NULL && list->type == HUTCH_ARRAY && i < list->as.array.count;
+	     i++) {
+		const struct hutch_value *e = &list->as.array.items[i];
+
+		table_cell(&t, hutch_get_text(e, "name", "-"));
+		text_bytes(text, sizeof(text), hutch_get_uint(e, "bytes", 0));
+		table_cell(&t, text);
+		table_cell(&t, hutch_get_text(e, "kernel", "-"));
+		table_number(&t, hutch_get_uint(e, "memory_mib", 0));
+		table_number(&t, hutch_get_uint(e, "vcpus", 0));
+		text_date(text, sizeof(text), hutch_get_uint(e, "created_ms", 0));
+		table_cell(&t, text);
+	}
+	return table_print(&t);
+}
+
+static int run_ls(struct cli *cli, struct args *a)
+{
+	struct hutch_doc *doc;
+
+	if (args_operands(a, 0, 0) < 0)
+		return a->status;
+	doc = cli_request(cli, "template.list", NULL, NULL, 0, PROMPT_MS);
+	if (doc == NULL)
+		return cli->command->failed;
+	if (cli->json)
+		json_print(stdout, json_from_value(hutch_doc_root(doc)));
+	else
+		print_table(hutch_get(hutch_doc_root(doc), "templates"));
+	hutch_doc_free(doc);
+	return cli_finish(cli, EXIT_OK);
+}
+
+const struct command cmd_template_ls = {
+	.name = "template ls",
+	.operands = "",
+	.summary = "List the templates that VMs start from",
+	FAILS_PLAINLY,
+	.run = run_ls,
+};
+
+/* ---- rm ---- */
+
+static int run_rm(struct cli *cli, struct args *a)
+{
+	struct hutch_pair name = {"name", {.type = HUTCH_NIL}};
+	struct hutch_doc *doc;
+
+	if (args_operands(a, 1, 1) < 0)
+		return a->status;
+	name.value = hutch_text(a->operands[0]);
+	doc = cli_request(cli, "template.remove", NULL, &name, 1, PROMPT_MS);
+	if (doc == NULL)
+		return cli->command->failed;
+	if (cli->json)
+		json_print(stdout, json_from_value(hutch_doc_root(doc)));
+	hutch_doc_free(doc);
+	return cli_finish(cli, EXIT_OK);
+}
+
+const struct command cmd_template_rm = {
+	.name = "template rm",
+	.operands = "NAME",
+	.summary = "Remove a template",
+	FAILS_PLAINLY,
+	.run = run_rm,
+};
+
+/* ---- build ---- */
+
+/* Where the broker keeps its templates. 0, or -1 with the failure printed. */
+static int template_dir(struct cli *cli, char *out, size_t size)
+{
+	struct hutch_doc *doc = cli_request(cli, "broker.info", NULL, NULL, 0, PROMPT_MS);
+	const char *dir;
+	int n;
+
+	if (doc == NULL)
+		return -1;
+	dir = hutch_get_text(hutch_doc_root(doc), "template_dir", "");
+	n = snprintf(out, size, "%s", dir);
+	hutch_doc_free(doc);
+	if (n > 0 && n < (int)size)
+		return 0;
+	cli_error(cli, "unsupported", 0, "the broker does not say where it keeps templates");
+	return -1;
+}
+
+/* Runs in the child. What the build says is progress, not a result: stdout becomes stderr. */
+static void exec_build(const char *script, char *const *argv)
+{
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
+		execv(script, argv);
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+static int run_build_script(struct cli *cli, const char *script, char *const *argv)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		exec_build(script, argv);
+	if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+		cli_error(cli, "io", errno, "cannot run %s: %s", script, strerror(errno));
+		return -1;
+	}
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	cli_error(cli, "internal", 0, "%s failed: %s %d", script,
+		  WIFEXITED(status) ? "exit status" : "ended by signal",
+		  WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+	return -1;
+}
+
+/* Find the script and the agent, and build NAME into dir. extra: more words for the script. */
+static int build(struct cli *cli, const char *name, const char *dir, char **extra, int count)
+{
+	char rootfs[PATH_MAX], script[PATH_MAX + 8], agent[PATH_MAX], out[PATH_MAX + 80];
+	const char *fixed[] = {script, "--agent", agent, "--out", out, "--name", name};
+	size_t n = sizeof(fixed) / sizeof(fixed[0]);
+	char **argv;
+	int r;
+
+	if (path_rootfs(rootfs, sizeof(rootfs)) < 0) {
+		cli_error(cli, "not_found", ENOENT,
+			  "the build script was not found; "
+			  "HUTCH_ROOTFS_DIR can name its directory");
+		return -1;
+	}
+	if (path_agent(agent, sizeof(agent)) < 0) {
+		cli_error(cli, "not_found", ENOENT,
+			  "hutch-agent was not found beside this program");
+		return -1;
+	}
+	snprintf(script, sizeof(script), "%s/build", rootfs);
+	snprintf(out, sizeof(out), "%s/%s", dir, name);
+	argv = calloc(n + (size_t)count + 1, sizeof(*argv));
+	if (argv == NULL) {
+		cli_error(cli, "io", ENOMEM, "no memory to start %s", script);
+		return -1;
+	}
+	memcpy(argv, fixed, sizeof(fixed));
+	memcpy(argv + n, extra, (size_t)count * sizeof(*argv));
+	r = run_build_script(cli, script, argv);
+	free(argv);
+	return r;
+}
+
+static const struct hutch_value *find_template(const struct hutch_doc *doc, const char *name)
+{
+	const struct hutch_value *list = hutch_get(hutch_doc_root(doc), "templates");
+
+	for (size_t i = 0; list != NULL && list->type == HUTCH_ARRAY && i < list->as.array.count;
+	     i++)
+		if (strcmp(hutch_get_text(&list->as.array.items[i], "name", ""), name) == 0)
+			return &list->as.array.items[i];
+	return NULL;
+}
+
+/* The build ended well; the broker must see what it made. */
+static int report_built(struct cli *cli, const char *name)
+{
+	struct hutch_doc *doc = cli_request(cli, "template.list", NULL, NULL, 0, PROMPT_MS);
+	const struct hutch_value *built;
+
+	if (doc == NULL)
+		return cli->command->failed;
+	built = find_template(doc, name);
+	if (built != NULL && cli->json)
+		json_print(stdout, json_from_value(built));
+	else if (built != NULL)
+		puts(name);
+	hutch_doc_free(doc);
+	if (built == NULL)
+		return cli_error(cli, "not_found", 0,
+				 "template %s was built, but the broker does not list it", name);
+	return cli_finish(cli, EXIT_OK);
+}
+
+static int run_build(struct cli *cli, struct args *a)
+{
+	char dir[PATH_MAX];
+	const char *name;
+
+	if (args_operands(a, 1, INT_MAX) < 0)
+		return a->status;
+	name = a->operands[0];
+	if (!hutch_name_valid(name, strlen(name), HUTCH_MAX_TEMPLATE_NAME))
+		return cli_usage(cli,
+				 "a template cannot be called \"%s\": 1 to %u of A-Za-z0-9._- are "
+				 "wanted, not starting with . or -",
+				 name, HUTCH_MAX_TEMPLATE_NAME);
+	if (template_dir(cli, dir, sizeof(dir)) < 0 ||
+	    build(cli, name, dir, a->operands + 1, a->count - 1) < 0)
+		return cli->command->failed;
+	return report_built(cli, name);
+}
+
+const struct command cmd_template_build = {
+	.name = "template build",
+	.operands = "NAME [-- BUILD-OPTION...]",
+	.summary = "Build a template with rootfs/build and print its name",
+	.details =
+		"The broker must be running. Words after -- go to the script; see rootfs/README.md.\n",
+	.literal = 2,
+	FAILS_PLAINLY,
+	.run = run_build,
+};
