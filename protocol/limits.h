@@ -12,6 +12,7 @@
 #define HUTCH_FRAME_HEADER 8u
 #define HUTCH_MAX_HELLO	   (4u << 10)
 #define HUTCH_MAX_CALL	   (1u << 20)
+#define HUTCH_MAX_PARAMS   (HUTCH_MAX_CALL - 1024u) /* a relay puts another envelope around them */
 #define HUTCH_MAX_RESULT   (1u << 20)
 #define HUTCH_MAX_ERROR	   (64u << 10)
 #define HUTCH_MAX_EVENT	   (64u << 10)

@@ -109,6 +109,10 @@ int msg_call_decode(struct msg_call *m, const void *payload, size_t len, struct 
 	mp_get_name(&r, "key", HUTCH_MAX_KEY, m->key, sizeof(m->key));
 	if (m->params && !starts_map(m->params[0]))
 		mp_fail(&r, "params is not a map; it must be one");
+	if (mp_ok(&r) && m->params_len > HUTCH_MAX_PARAMS)
+		hutch_error_set(err, HUTCH_E_TOO_LARGE, 0,
+				"CALL: params is %zu bytes long; it must be at most %u",
+				m->params_len, HUTCH_MAX_PARAMS);
 	return mp_close(&r);
 }
 

@@ -1,0 +1,11 @@
+# protocol/: one program per file of it. mp_text, mp_mutate and alloc_watch are helpers.
+hutch_unit_test(error LIBS hutch_protocol)
+hutch_unit_test(frame LIBS hutch_protocol)
+hutch_unit_test(codec SOURCES mp_text.c alloc_watch.c LIBS hutch_protocol)
+target_link_options(test_codec PRIVATE -Wl,--wrap=malloc,--wrap=realloc,--wrap=msgpack_zone_init)
+hutch_unit_test(mp_reader SOURCES mp_text.c LIBS hutch_protocol)
+hutch_unit_test(mp_buf LIBS hutch_protocol)
+target_link_options(test_mp_buf PRIVATE -Wl,--wrap=realloc)
+foreach(family msg msg_exec msg_vm)
+	hutch_unit_test(${family} SOURCES mp_text.c mp_mutate.c LIBS hutch_protocol)
+endforeach()
