@@ -99,7 +99,7 @@ class FakePeer:
         self._open: List[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
-        self._listener.listen(64)
+        self._listener.listen(16)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 

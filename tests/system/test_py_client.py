@@ -71,6 +71,7 @@ def test_decoder_refuses_by_the_header_alone(header):
     "payload",
     [b"", b"\x90", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 60000, b"\x80\x80",
      b"\x81\x01\x01", b"\x81\xa1a"],
+    ids=["empty", "array", "array32", "map32", "bin32", "nested", "trailing", "intkey", "cut"],
 )
 def test_bad_map_is_a_protocol_error(payload):
     """C042 on the client's side: claims of huge or deeply nested values cost nothing."""

@@ -8,6 +8,7 @@
         print(r.stdout, r.exit_code)
 """
 
+from .aio import AsyncClient, AsyncCommands, AsyncExecStream, AsyncSandbox, default_async_client
 from .client import Client, default_client
 from .connection import Connection
 from .errors import (
@@ -37,14 +38,16 @@ from .errors import (
     WrongState,
 )
 from .result import ExecInfo, ExecResult, StartError, VmInfo
+from .commands import Commands
 from .sandbox import Sandbox
+from .stream import ExecStream, Piece
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BootFailed", "BrokerUnavailable", "Busy", "Canceled", "Client", "Connection", "Denied", "ExecFailed",
-    "ExecInfo", "ExecResult", "ExecTimeout", "Exists", "HutchError", "InternalError", "Invalid", "IoFailed",
-    "NotDispatched", "NotFound", "OutcomeUnknown", "ProtocolError", "QuotaExceeded", "Sandbox", "StartError",
+    "AsyncClient", "AsyncCommands", "AsyncExecStream", "AsyncSandbox", "BootFailed", "BrokerUnavailable", "Busy", "Canceled", "Client", "Commands", "Connection", "Denied", "ExecFailed",
+    "ExecInfo", "ExecResult", "ExecStream", "ExecTimeout", "Exists", "HutchError", "InternalError", "Invalid", "IoFailed",
+    "NotDispatched", "NotFound", "OutcomeUnknown", "Piece", "ProtocolError", "QuotaExceeded", "Sandbox", "StartError",
     "StartFailed", "Timeout", "TooLarge", "UnknownMethod", "Unsupported", "VmDied", "VmInfo", "WrongState",
-    "default_client",
+    "default_async_client", "default_client",
 ]

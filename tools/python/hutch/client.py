@@ -73,7 +73,8 @@ class Client:
                 return connection
             connection.close()
 
-    def _give(self, connection: Connection) -> None:
+    def give(self, connection: Connection) -> None:
+        """Keep a connection for the next call if its last one ended cleanly, else close it."""
         if not connection.closed and connection.session.idle:
             with self._lock:
                 if len(self._idle) < MAX_IDLE:
@@ -122,7 +123,7 @@ class Client:
             connection = self.connect()
             return run(connection)
         finally:
-            self._give(connection)
+            self.give(connection)
 
     def ping(self, vm: Optional[str] = None) -> None:
         """Ask the broker, or the agent of a VM, for a sign of life."""

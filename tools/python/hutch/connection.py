@@ -122,7 +122,7 @@ class Connection:
             answer = self._until_answer(feeder, on_received, timeout_seconds)
             if not self.session.own_end:
                 self._out += self.session.stdin(b"", end=True)
-            self._flush_out()
+            self.flush()
         except BaseException:
             self.close()
             raise
@@ -197,6 +197,10 @@ class Connection:
             raise errors.OutcomeUnknown(f"the connection to {self.path} is closed")
         return self._sock
 
+    def fileno(self) -> int:
+        """The socket's descriptor, for poll(2)."""
+        return self._require().fileno()
+
     def queue(self, data: bytes) -> None:
         """Add bytes (made by `session`) to what `send_some` sends."""
         self._out += data
@@ -228,7 +232,7 @@ class Connection:
             raise errors.OutcomeUnknown(f"{self.path} closed the connection {when}", stage="receive")
         return self.session.receive(data)
 
-    def _flush_out(self) -> None:
+    def flush(self) -> None:
         """Send what is left of our side after the answer; the peer discards it. Closes when that is not possible."""
         deadline = time.monotonic() + FLUSH_SECONDS
         while not self.send_some():

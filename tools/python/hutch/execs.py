@@ -22,6 +22,11 @@ def new_key() -> str:
     return secrets.token_hex(12)
 
 
+def new_id() -> str:
+    """An exec's id, never used before."""
+    return "x" + secrets.token_hex(8)
+
+
 def milliseconds(seconds: Optional[float], name: str) -> Optional[int]:
     """Whole milliseconds of a duration in seconds, at least 1 for anything above 0; None for None."""
     if seconds is None:

@@ -21,7 +21,8 @@ PIECE = 64 << 10
 Stdin = Union[None, bytes, bytearray, memoryview, str, int, IO[bytes], IO[str], Iterable[Union[bytes, str]]]
 
 
-def _as_bytes(piece: Any) -> bytes:
+def as_bytes(piece: Any) -> bytes:
+    """Bytes of a piece of input; text is sent as UTF-8."""
     if isinstance(piece, str):
         return piece.encode("utf-8", "surrogateescape")
     if isinstance(piece, (bytes, bytearray, memoryview)):
@@ -56,7 +57,7 @@ class FileFeeder(Feeder):
         self._file = file
 
     def next(self) -> Optional[bytes]:
-        return _as_bytes(self._file.read(PIECE)) or None
+        return as_bytes(self._file.read(PIECE)) or None
 
 
 class FdFeeder(Feeder):
@@ -103,7 +104,7 @@ class ThreadFeeder(Feeder):
                 if self._closed:
                     break
                 try:
-                    piece = _as_bytes(next(self._pieces))
+                    piece = as_bytes(next(self._pieces))
                 except StopIteration:
                     break
                 if piece:
@@ -166,7 +167,7 @@ def feeder(stdin: Stdin) -> Optional[Feeder]:
     if stdin is None:
         return None
     if isinstance(stdin, (bytes, bytearray, memoryview, str)):
-        return Feeder(_as_bytes(stdin))
+        return Feeder(as_bytes(stdin))
     if isinstance(stdin, int):
         return FdFeeder(stdin)
     if isinstance(stdin, (io.BytesIO, io.StringIO)):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from typing import Optional
 
 from . import errors
@@ -29,12 +30,17 @@ def socket_path(path: Optional[str] = None) -> str:
 def connect(path: str, timeout_seconds: float = 5.0) -> socket.socket:
     """A connected stream socket. Raises BrokerUnavailable (errno, path) when nobody answers there.
 
-    A path above the 107 bytes of sun_path is reached through /proc/self/fd.
+    A path above the 107 bytes of sun_path is reached through /proc/self/fd. A listener whose backlog is full is waited
+    for up to timeout_seconds; 0 does not wait and raises BlockingIOError.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     fd = -1
     try:
-        sock.settimeout(timeout_seconds)
+        if timeout_seconds:  # what connect(2) waits for on a blocking socket, unix(7)
+            whole, part = divmod(int(timeout_seconds * 1000000), 1000000)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", whole, part))
+        else:
+            sock.setblocking(False)
         target = path
         if len(os.fsencode(path)) > SUN_PATH_MAX:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -42,7 +48,9 @@ def connect(path: str, timeout_seconds: float = 5.0) -> socket.socket:
         sock.connect(target)
     except OSError as e:
         sock.close()
-        number = errno.ETIMEDOUT if isinstance(e, socket.timeout) else e.errno
+        if isinstance(e, BlockingIOError) and not timeout_seconds:
+            raise
+        number = errno.ETIMEDOUT if isinstance(e, BlockingIOError) else e.errno
         reason = os.strerror(number) if number else str(e)
         raise errors.BrokerUnavailable(
             f"no broker answers on {path}: {reason}",

@@ -8,8 +8,10 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Union, overload
 
 from . import errors, execs
 from .client import Client, default_client
+from .commands import Commands
 from .feed import Stdin
 from .result import ExecInfo, ExecResult, VmInfo, take
+from .stream import ExecStream
 
 DEFAULT_TTL_SECONDS = 3600.0
 DEFAULT_CREATE_TIMEOUT_SECONDS = 60.0
@@ -209,3 +211,74 @@ class Sandbox:
             output_limit=output_limit, merge_stderr=merge_stderr, memory_bytes=memory_bytes, pids=pids,
             cpu_percent=cpu_percent,
         )
+
+    def exec_stream(
+        self,
+        command: execs.Command,
+        *,
+        stdin: bool = False,
+        text: bool = True,
+        capture: bool = False,
+        id: Optional[str] = None,
+        key: Optional[str] = None,
+        **options: Any,
+    ) -> ExecStream:
+        """Start a command; returns an ExecStream when it runs (or could not be started: its result says why).
+
+        stdin: keep its input open for `write`. capture: keep all output for the result as well. The other options are
+        those of `exec`, and `pty` (a map of rows, cols, term), `resumable`.
+        """
+        params = execs.start_params(command, notify=True, **options)
+        return ExecStream.open(
+            self._client, "exec.start", params, vm=self.id, id=id or execs.new_id(), key=key or execs.new_key(), stdin=stdin,
+            command=command, text=text, capture=capture,
+        )
+
+    def pty(
+        self,
+        command: execs.Command = ("/bin/sh", "-i"),
+        *,
+        rows: int = 24,
+        cols: int = 80,
+        term: Optional[str] = None,
+        text: bool = True,
+        **options: Any,
+    ) -> ExecStream:
+        """Start a command on a PTY of rows x cols (1-65535); its output is all "stdout", its input is open.
+
+        term: the TERM variable, default `xterm-256color`. The other options are those of `exec_stream`.
+        """
+        size: Dict[str, Any] = {"rows": rows, "cols": cols}
+        if term is not None:
+            size["term"] = term
+        return self.exec_stream(command, stdin=True, text=text, pty=size, **options)
+
+    def attach(
+        self,
+        id: str,
+        *,
+        stdout_after: Optional[int] = None,
+        stderr_after: Optional[int] = None,
+        owner: bool = False,
+        tail: bool = False,
+        text: bool = True,
+        capture: bool = False,
+    ) -> ExecStream:
+        """Follow an exec that runs, or collect the result of one that ended. Raises NotFound.
+
+        stdout_after, stderr_after: byte offsets to go on from, default the oldest that is kept. tail: only what comes from
+        now on. owner: take the owner's place: input is accepted, no output is lost from here, and closing cancels the
+        exec. A viewer that reads too slowly loses output (the result's `gaps`) and stalls nobody.
+        """
+        optional = {
+            "stdout_after": stdout_after, "stderr_after": stderr_after, "owner": owner or None, "tail": tail or None,
+        }
+        params = {k: v for k, v in optional.items() if v is not None}
+        return ExecStream.open(
+            self._client, "exec.attach", params, vm=self.id, id=id, stdin=owner, command=id, text=text, capture=capture
+        )
+
+    @property
+    def commands(self) -> Commands:
+        """Commands by id: run in the background, list, connect, signal, kill, input."""
+        return Commands(self)
