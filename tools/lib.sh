@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by tools/quickstart and tools/check: packages, and steps that tell what they do and how long they took.
-# Needs WORK, a directory for logs, and ROOT, the sources. Sets nothing else in the caller but functions and STEPS.
+# Needs WORK, a directory for logs, and ROOT, the sources. Sets STEPS, what was done, and TICKER; call stop_ticker on exit.
 
 STEPS=()
+TICKER=
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
@@ -16,27 +17,33 @@ seconds() { printf '%d.%d s' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 ticker() {
 	local log=$1 began=$2 never line
 	exec {never}<> <(:)
-	until read -r -t 5 -u "$never"; do
+	until read -r -t 3 -u "$never"; do
 		line=$(tail -c 400 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-100)
 		printf '    %4d s  %s\n' $((($(now_ms) - began) / 1000)) "$line"
 	done
 }
 
+stop_ticker() {
+	[ -z "$TICKER" ] || { kill "$TICKER" && wait "$TICKER"; } 2>/dev/null
+	TICKER=
+}
+
 # step NAME COMMAND...: runs it with its output in a log; on failure shows the end of that log and returns its status.
 step() {
-	local name=$1 log began tick status=0 took
+	local name=$1 log began status=0 took
 	shift
 	log=$WORK/$(printf '%s' "$name" | tr -c 'A-Za-z0-9\n' -).log
 	say "==> $name"
 	began=$(now_ms)
 	: >"$log"
-	ticker "$log" "$began" & tick=$!
+	ticker "$log" "$began" &
+	TICKER=$!
 	"$@" >"$log" 2>&1 </dev/null || status=$?
-	{ kill "$tick" && wait "$tick"; } 2>/dev/null
+	stop_ticker
 	took=$(($(now_ms) - began))
 	STEPS+=("$(printf '%10s  %s' "$(seconds $took)" "$name")")
 	if [ $status -ne 0 ]; then
-		say "    failed with $status after $(seconds $took); the end of its output:"
+		say "    failed with $status after $(seconds $took); the end of $log:"
 		tail -n 40 "$log" | sed 's/^/    | /'
 		return $status
 	fi
