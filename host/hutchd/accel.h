@@ -13,6 +13,7 @@
 #include "host/hutchd/vmm.h"
 
 struct accel;
+struct accel_wait;
 
 /* mode: what the configuration asks for. state_dir_fd is borrowed. */
 struct accel *accel_create(struct event_base *base, struct launcher *launcher, int state_dir_fd,

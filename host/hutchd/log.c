@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "protocol/error.h"
+
 #define LINE_MAX_BYTES 8192u
 #define LINE_RESERVE   64u /* where escaped text stops, so that the line is always closed properly */
 #define TEXT_MAX_BYTES 3072u
@@ -55,35 +57,14 @@ static void put_text(struct line *l, const char *text)
 	put(l, text, strlen(text));
 }
 
-/* Length of the well-formed UTF-8 sequence at s (RFC 3629), 0 if it is none. */
-static size_t utf8_len(const unsigned char *s)
-{
-	size_t n = 0;
-
-	if (s[0] < 0x80)
-		n = 1;
-	else if (s[0] >= 0xc2 && s[0] < 0xe0)
-		n = 2;
-	else if (s[0] >= 0xe0 && s[0] < 0xf0)
-		n = 3;
-	else if (s[0] >= 0xf0 && s[0] < 0xf5)
-		n = 4;
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
 /* Control characters and stray bytes become \u00XX, which both formats can hold. */
 static void put_escaped(struct line *l, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
+	size_t left = strlen(text);
 
 	while (*s && l->len < sizeof(l->buf) - LINE_RESERVE) {
-		size_t n = utf8_len(s);
+		size_t n = hutch_utf8_char((const char *)s, left);
 		char esc[8];
 
 		if (n == 0 || *s < 0x20 || *s == 0x7f || (n == 2 && s[0] == 0xc2 && s[1] < 0xa0)) {
@@ -98,6 +79,7 @@ static void put_escaped(struct line *l, const char *text)
 			put(l, (const char *)s, n);
 		}
 		s += n;
+		left -= n;
 	}
 }
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an earlier broker left.
+ *
+ * A record at step running whose process lives is adopted. Everything else is undone: a VM whose creation was not
+ * finished (its creator is gone), one whose end had begun, one past its deadline, one that died meanwhile, and a directory
+ * without a usable record. A process is killed only by pid and start time, or when it carries the VM's marker (sweep.h); where
+ * the record has no pid yet, the run directory itself says whether one was started (vmm_claim).
+ */
+#include "host/hutchd/adopt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid.h>
+
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/log.h"
+#include "host/hutchd/process.h"
+#include "host/hutchd/sweep.h"
+#include "host/hutchd/vm.h"
+
+#define KILL_WAIT_MS 5000
+
+/* Blocks until it is gone: the loop does not run yet. */
+static void kill_process(const struct vmm_process *process, const char *object)
+{
+	int fd = process->pid > 0 ? process_open(process->pid, process->start_time) : -1;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	if (fd < 0)
+		return;
+	log_info(object, "killing its VMM, pid %ld", (long)process->pid);
+	if (process_signal(fd, SIGKILL) < 0 || poll(&p, 1, KILL_WAIT_MS) != 1)
+		log_errno(LOG_LEVEL_ERROR, object, "pid %ld does not die", (long)process->pid);
+	fd_close(&fd);
+}
+
+/* End whatever runs in it, then remove it. */
+static void undo(struct broker *b, const char *id, int rundir_fd, const struct vmm_process *known,
+		 const char *why)
+{
+	struct vmm_process process = *known;
+	char object[HUTCH_UUID_LEN + 4];
+
+	snprintf(object, sizeof(object), "vm %s", id);
+	log_info(object, "not adopted: %s", why);
+	if (process.pid == 0 && vmm_claim(rundir_fd, &process) < 0)
+		log_errno(LOG_LEVEL_WARN, object, "cannot tell whether a VMM was started");
+	kill_process(&process, object);
+	if (sweep_vm(id, process.pid, false, NULL, NULL) < 0)
+		log_errno(LOG_LEVEL_ERROR, object, "cannot end its processes");
+	if (tree_remove(b->vms_fd, id) < 0)
+		log_errno(LOG_LEVEL_ERROR, object, "cannot remove its run directory");
+}
+
+/* NULL: it is to be adopted. */
+static const char *why_not(const struct broker *b, const struct vm_record *r, const char *id)
+{
+	if (strcmp(r->id, id) != 0)
+		return "its record is another VM's";
+	if (r->step == STEP_STOPPING)
+		return "its end had begun";
+	if (r->step != STEP_RUNNING)
+		return "its creation was not finished";
+	if (strcmp(r->host_boot_id, b->host_boot_id) != 0)
+		return "the host was restarted";
+	if (!vmm_process_alive(&r->process))
+		return "it ended while no broker lived";
+	if (r->deadline_ms <= clock_boottime_ms())
+		return "its TTL passed while no broker lived";
+	return NULL;
+}
+
+/* Takes over fd. */
+static void adopt_one(struct broker *b, const char *id, int fd)
+{
+	const struct vmm_process none = {.pid = 0};
+	struct hutch_error err;
+	struct vm_record r;
+	const char *why;
+	struct vm *vm;
+
+	hutch_error_clear(&err);
+	if (vm_record_load(&r, fd, &err) < 0) {
+		undo(b, id, fd, &none, err.message);
+		fd_close(&fd);
+		return;
+	}
+	why = why_not(b, &r, id);
+	vm = why ? NULL : vm_new(b, &r, fd);
+	if (!vm) {
+		undo(b, id, fd, &r.process, why ? why : "out of memory");
+		vm_record_free(&r);
+		fd_close(&fd);
+		return;
+	}
+	if (vm_boot_adopt(vm, &err) < 0) {
+		undo(b, id, vm->rundir_fd, &vm->r.process, err.message);
+		vm_free(vm);
+		return;
+	}
+	log_info(vm->object, "adopting, pid %ld, %llu ms left", (long)vm->r.process.pid,
+		 (unsigned long long)vm_ttl_left(vm));
+}
+
+static bool is_id(const char *name)
+{
+	uuid_t id;
+
+	return strlen(name) == HUTCH_UUID_LEN && uuid_parse(name, id) == 0;
+}
+
+void adopt_all(struct broker *b)
+{
+	int copy = dir_open(b->vms_fd, ".");
+	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+	const struct dirent *e;
+
+	if (!dir) {
+		log_errno(LOG_LEVEL_ERROR, "broker", "cannot read the VMs' directory");
+		fd_close(&copy);
+		return;
+	}
+	while ((e = readdir(dir)) != NULL) {
+		int fd;
+
+		if (e->d_name[0] == '.')
+			continue;
+		fd = is_id(e->d_name) ? dir_open(b->vms_fd, e->d_name) : -1;
+		if (fd < 0)
+			log_warn("broker", "left alone in the VMs' directory: %s", e->d_name);
+		else
+			adopt_one(b, e->d_name, fd);
+	}
+	closedir(dir);
+	vm_ttl_rearm(b);
+}

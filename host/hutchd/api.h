@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The broker's own methods, one family a file: api_info.c, api_vm.c, api_template.c. Rows of the dispatch table. */
+#ifndef HUTCH_HOST_API_H
+#define HUTCH_HOST_API_H
+
+#include "host/hutchd/client.h"
+#include "host/hutchd/vm.h"
+#include "protocol/msg.h"
+
+void api_ping(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_broker_info(struct client *c, const struct msg_call *call, struct vm *vm);
+
+void api_vm_create(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_info(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_list(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_wait(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_kill(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_set_ttl(struct client *c, const struct msg_call *call, struct vm *vm);
+
+void api_template_list(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_template_remove(struct client *c, const struct msg_call *call, struct vm *vm);
+
+/* The map of vm.info as a value. brief: only what a list needs, where the whole would not fit. */
+void api_put_vm(struct mp_buf *b, const struct vm *vm, bool brief);
+/* "isolation": what stands between the guest's VMM and the host, and what does not (design.md section 7). */
+void api_put_isolation(struct mp_buf *b, const struct broker *broker);
+
+#endif

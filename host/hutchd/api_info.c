@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ping and broker.info, and what is told about accelerator and isolation. */
+#include <string.h>
+#include <unistd.h>
+
+#include "host/hutchd/api.h"
+
+void api_ping(struct client *c, const struct msg_call *call, struct vm *vm)
+{
+	(void)call;
+	(void)vm;
+	client_reply_empty(c);
+}
+
+/*
+ * What is true of every VMM that the launcher starts. The test driver's VMM is an ordinary process that no one may take for
+ * isolation.
+ */
+void api_put_isolation(struct mp_buf *b, const struct broker *broker)
+{
+	static const char *const missing[] = {"own uid", "namespaces", "cgroup"};
+	bool test = strcmp(launcher_driver(broker->launcher), "test") == 0;
+
+	mp_map_begin(b);
+	mp_kv_str(b, "level", test ? "none" : "seccomp");
+	mp_key(b, "missing");
+	mp_array_begin(b);
+	if (test)
+		mp_put_str(b, "a virtual machine");
+	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
+		mp_put_str(b, missing[i]);
+	mp_array_end(b);
+	mp_map_end(b);
+}
+
+static void put_accel(struct mp_buf *b, const struct broker *broker)
+{
+	struct accel_status s = accel_status(broker->accel);
+
+	mp_map_begin(b);
+	mp_kv_str(b, "mode", vmm_accel_name(s.mode));
+	mp_kv_str(b, "verdict", s.verdict == ACCEL_AUTO ? "unknown" : vmm_accel_name(s.verdict));
+	mp_kv_str(b, "reason", s.reason ? s.reason : "");
+	mp_kv_uint(b, "checked_ms", s.checked_ms);
+	mp_map_end(b);
+}
+
+static void put_vmm(struct mp_buf *b, const struct broker *broker)
+{
+	const struct launcher *l = broker->launcher;
+
+	mp_map_begin(b);
+	mp_kv_str(b, "driver", launcher_driver(l));
+	mp_kv_str(b, "path", launcher_vmm_path(l));
+	mp_kv_str(b, "version", launcher_vmm_version(l));
+	mp_map_end(b);
+}
+
+void api_broker_info(struct client *c, const struct msg_call *call, struct vm *vm)
+{
+	const struct broker *broker = c->b;
+	struct mp_buf b;
+
+	(void)call;
+	(void)vm;
+	mp_buf_init(&b, HUTCH_MAX_RESULT + HUTCH_FRAME_HEADER);
+	mp_frame_begin(&b);
+	mp_map_begin(&b);
+	mp_kv_str(&b, "name", "hutchd/" HUTCH_VERSION);
+	mp_kv_uint(&b, "proto", HUTCH_PROTO_VERSION);
+	mp_kv_uint(&b, "pid", (uint64_t)getpid());
+	mp_kv_uint(&b, "uid", broker->uid);
+	mp_kv_uint(&b, "uptime_ms", (clock_us() - broker->started_us) / 1000);
+	mp_kv_str(&b, "socket", broker->config->socket);
+	mp_kv_str(&b, "state_dir", broker->config->state);
+	mp_kv_str(&b, "template_dir", broker->config->template_dir);
+	mp_kv_uint(&b, "vms", broker->vm_count);
+	mp_key(&b, "accel");
+	put_accel(&b, broker);
+	mp_key(&b, "vmm");
+	put_vmm(&b, broker);
+	mp_key(&b, "isolation");
+	api_put_isolation(&b, broker);
+	mp_map_end(&b);
+	client_reply_buf(c, &b);
+}

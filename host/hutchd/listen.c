@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The listening socket. */
+#include "host/hutchd/listen.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "host/hutchd/client.h"
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/log.h"
+
+struct listener {
+	struct broker *b;
+	int fd;
+	struct event accept, resume;
+};
+
+/* The peer's groups at the time of its connect: unix(7), SO_PEERGROUPS. */
+static bool in_group(int fd, gid_t primary, gid_t wanted)
+{
+	gid_t groups[256];
+	socklen_t len = sizeof(groups);
+
+	if (primary == wanted)
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
+		return false;
+	for (size_t i = 0; i < len / sizeof(groups[0]); i++)
+		if (groups[i] == wanted)
+			return true;
+	return false;
+}
+
+static bool allowed(const struct broker *b, int fd, const struct ucred *peer)
+{
+	return peer->uid == b->uid || broker_is_admin(b, peer->uid) ||
+	       (b->config->has_group && in_group(fd, peer->gid, b->config->group));
+}
+
+/* Tell a client that is one too many, if its socket takes it at once. */
+static void refuse_busy(struct broker *b, int fd)
+{
+	struct hutch_error err;
+	struct mp_buf buf;
+
+	hutch_error_clear(&err);
+	hutch_error_set(&err, HUTCH_E_BUSY, 0,
+			"there are %u clients, as many as max_clients allows", b->client_count);
+	mp_buf_init(&buf, HUTCH_MAX_ERROR + HUTCH_FRAME_HEADER);
+	if (msg_error_encode(&buf, &err) == 0)
+		(void)!send(fd, buf.data, buf.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	mp_buf_free(&buf);
+}
+
+static void admit(struct broker *b, int fd)
+{
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || !allowed(b, fd, &peer)) {
+		log_warn("broker", "refused a client of uid %u (pid %d)", (unsigned)peer.uid,
+			 (int)peer.pid);
+		fd_close(&fd);
+	} else if (b->client_count >= b->config->max_clients) {
+		log_warn("broker", "refused a client of uid %u: too many clients",
+			 (unsigned)peer.uid);
+		refuse_busy(b, fd);
+		fd_close(&fd);
+	} else if (!client_new(b, fd, peer.uid, peer.pid)) {
+		log_error("broker", "out of memory for a client");
+	}
+}
+
+/* Out of descriptors or memory: the backlog waits; looked at again after a pause rather than at once for ever. */
+static void pause_accept(struct listener *l)
+{
+	const struct timeval tv = {.tv_usec = LISTEN_PAUSE_MS * 1000};
+
+	log_errno(LOG_LEVEL_WARN, "broker", "cannot accept clients for %d ms", LISTEN_PAUSE_MS);
+	event_del(&l->accept);
+	event_add(&l->resume, &tv);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener *l = arg;
+
+	(void)fd;
+	(void)what;
+	event_add(&l->accept, NULL);
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg)
+{
+	struct listener *l = arg;
+
+	(void)what;
+	for (int i = 0; i < LISTEN_BATCH; i++) {
+		int conn = accept4((int)fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (conn >= 0) {
+			admit(l->b, conn);
+		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			   errno == ENOMEM) {
+			pause_accept(l);
+			return;
+		} else if (errno != ECONNABORTED && errno != EINTR) {
+			return;
+		}
+	}
+}
+
+struct listener *listener_create(struct broker *b, int fd)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+
+	if (!l) {
+		fd_close(&fd);
+		return NULL;
+	}
+	l->b = b;
+	l->fd = fd;
+	event_assign(&l->accept, b->loop.base, fd, EV_READ | EV_PERSIST, on_accept, l);
+	event_assign(&l->resume, b->loop.base, -1, 0, on_resume, l);
+	event_add(&l->accept, NULL);
+	return l;
+}
+
+void listener_destroy(struct listener *l)
+{
+	if (!l)
+		return;
+	event_del(&l->accept);
+	event_del(&l->resume);
+	fd_close(&l->fd);
+	free(l);
+}

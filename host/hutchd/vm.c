@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One VM: making, finding, waiting for and ending it. */
+#include "host/hutchd/vm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid.h>
+
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/log.h"
+
+#define FIRST_CID    3u /* 0-2 are the hypervisor, loopback and the host: vsock(7) */
+#define LAST_CID     0x7fffffffu
+#define CONSOLE_TAIL 1200u
+
+/* FNV-1a */
+static unsigned bucket(const char *s)
+{
+	uint32_t h = 2166136261u;
+
+	for (; *s; s++)
+		h = (h ^ (uint8_t)*s) * 16777619u;
+	return h % VM_BUCKETS;
+}
+
+static void table_add(struct vm *vm)
+{
+	struct vm **at = &vm->b->by_id[bucket(vm->r.id)];
+
+	vm->id_next = *at;
+	*at = vm;
+	if (!vm->r.name[0])
+		return;
+	at = &vm->b->by_name[bucket(vm->r.name)];
+	vm->name_next = *at;
+	*at = vm;
+}
+
+static void table_remove(struct vm *vm)
+{
+	struct vm **at = &vm->b->by_id[bucket(vm->r.id)];
+
+	while (*at && *at != vm)
+		at = &(*at)->id_next;
+	if (*at)
+		*at = vm->id_next;
+	if (!vm->r.name[0])
+		return;
+	at = &vm->b->by_name[bucket(vm->r.name)];
+	while (*at && *at != vm)
+		at = &(*at)->name_next;
+	if (*at)
+		*at = vm->name_next;
+}
+
+bool vm_visible(const struct vm *vm, uint32_t uid)
+{
+	return vm->r.owner_uid == uid || broker_is_admin(vm->b, uid);
+}
+
+/* Living VM of that owner with that name. */
+static struct vm *find_own_name(struct broker *b, uint32_t owner, const char *name, bool dead)
+{
+	for (struct vm *vm = b->by_name[bucket(name)]; vm; vm = vm->name_next)
+		if (vm->r.owner_uid == owner && (vm->state == VM_DEAD) == dead &&
+		    strcmp(vm->r.name, name) == 0)
+			return vm; /* the last one made stands first */
+	return NULL;
+}
+
+/* An admin's look at the others' names; *many when more than one has it. */
+static struct vm *find_any_name(struct broker *b, const char *name, bool *many)
+{
+	struct vm *found = NULL;
+
+	for (struct vm *vm = b->by_name[bucket(name)]; vm; vm = vm->name_next) {
+		if (vm->state == VM_DEAD || strcmp(vm->r.name, name) != 0)
+			continue;
+		*many = found != NULL;
+		if (*many)
+			return NULL;
+		found = vm;
+	}
+	return found;
+}
+
+struct vm *vm_find(struct broker *b, uint32_t uid, const char *id_or_name, struct hutch_error *err)
+{
+	bool many = false;
+	struct vm *vm;
+
+	for (vm = b->by_id[bucket(id_or_name)]; vm; vm = vm->id_next)
+		if (strcmp(vm->r.id, id_or_name) == 0)
+			break;
+	if (vm && vm_visible(vm, uid))
+		return vm;
+	vm = find_own_name(b, uid, id_or_name, false);
+	if (!vm && broker_is_admin(b, uid))
+		vm = find_any_name(b, id_or_name, &many);
+	if (!vm && !many)
+		vm = find_own_name(b, uid, id_or_name, true);
+	if (vm)
+		return vm;
+	if (many)
+		hutch_error_set(err, HUTCH_E_INVALID, 0,
+				"more than one VM is named '%s': use the id", id_or_name);
+	else
+		hutch_error_set(err, HUTCH_E_NOT_FOUND, 0, "there is no VM '%s'", id_or_name);
+	return NULL;
+}
+
+static struct vm *find_key_in(const struct vm_list *list, uint32_t owner, const char *key)
+{
+	struct vm *vm;
+
+	TAILQ_FOREACH(vm, list, next)
+		if (vm->r.owner_uid == owner && strcmp(vm->r.key, key) == 0)
+			return vm;
+	return NULL;
+}
+
+struct vm *vm_find_key(struct broker *b, uint32_t owner, const char *key)
+{
+	struct vm *vm = find_key_in(&b->vms, owner, key);
+
+	return vm ? vm : find_key_in(&b->tombs, owner, key);
+}
+
+static bool cid_used(const struct broker *b, uint32_t cid)
+{
+	const struct vm *vm;
+
+	TAILQ_FOREACH(vm, &b->vms, next)
+		if (vm->r.cid == cid)
+			return true;
+	return false;
+}
+
+/* Round the whole range before one is used again, and never one that a living VM has. */
+static uint32_t cid_take(struct broker *b)
+{
+	uint32_t cid;
+
+	do {
+		if (b->next_cid < FIRST_CID || b->next_cid > LAST_CID)
+			b->next_cid = FIRST_CID;
+		cid = b->next_cid++;
+	} while (cid_used(b, cid));
+	return cid;
+}
+
+int vm_save(struct vm *vm)
+{
+	int rc = vm_record_save(&vm->r, vm->rundir_fd);
+
+	if (rc < 0)
+		log_errno(LOG_LEVEL_ERROR, vm->object, "cannot write its record (step %s)",
+			  vm_step_name(vm->r.step));
+	return rc;
+}
+
+struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd)
+{
+	struct vm *vm = calloc(1, sizeof(*vm));
+
+	if (!vm)
+		return NULL;
+	vm->b = b;
+	vm->r = *r;
+	r->metadata = NULL;
+	vm->state = VM_STARTING;
+	vm->rundir_fd = rundir_fd;
+	snprintf(vm->object, sizeof(vm->object), "vm %s", vm->r.id);
+	TAILQ_INIT(&vm->waiters);
+	guest_pool_init(&vm->pool, &b->loop, rundir_fd, vm->object);
+	vm_heart_init(vm);
+	TAILQ_INSERT_TAIL(&b->vms, vm, next);
+	b->vm_count++;
+	table_add(vm);
+	return vm;
+}
+
+static void destroy(struct deferred *d)
+{
+	struct vm *vm = container_of(d, struct vm, deferred);
+
+	vm_record_free(&vm->r);
+	free(vm->failure);
+	free(vm);
+}
+
+void vm_free(struct vm *vm)
+{
+	struct broker *b = vm->b;
+
+	table_remove(vm);
+	if (vm->state == VM_DEAD) {
+		event_del(&vm->tomb);
+		TAILQ_REMOVE(&b->tombs, vm, next);
+		b->tomb_count--;
+	} else {
+		vm_boot_abort(vm);
+		vm_heart_stop(vm);
+		TAILQ_REMOVE(&b->vms, vm, next);
+		b->vm_count--;
+	}
+	if (vm->vmm)
+		vmm_free(vm->vmm);
+	fd_close(&vm->rundir_fd);
+	loop_defer(&b->loop, &vm->deferred, destroy);
+}
+
+static int fill_record(struct vm_record *r, struct broker *b, uint32_t owner,
+		       const struct vm_create *args, const struct template *tpl, const char *key,
+		       uint64_t args_hash)
+{
+	uuid_t id;
+
+	*r = (struct vm_record){
+		.args_hash = args_hash,
+		.owner_uid = owner,
+		.step = STEP_SPAWNING,
+		.memory_mib = args->memory_mib ? args->memory_mib : tpl->memory_mib,
+		.vcpus = args->vcpus ? args->vcpus : tpl->vcpus,
+		.cid = cid_take(b),
+		.created_ms = clock_unix_ms(),
+		.ttl_ms = args->ttl_ms,
+	};
+	uuid_generate_random(id);
+	uuid_unparse_lower(id, r->id);
+	snprintf(r->name, sizeof(r->name), "%s", args->name);
+	snprintf(r->key, sizeof(r->key), "%s", key);
+	snprintf(r->template_name, sizeof(r->template_name), "%s", tpl->name);
+	memcpy(r->host_boot_id, b->host_boot_id, sizeof(r->host_boot_id));
+	if (args->metadata_pairs == 0)
+		return 0;
+	r->metadata = vm_metadata_copy(args->metadata);
+	return r->metadata ? 0 : -1;
+}
+
+static int check_args(struct broker *b, uint32_t owner, const struct vm_create *args,
+		      struct hutch_error *err)
+{
+	const struct vm *other;
+
+	if (b->stopping)
+		return hutch_error_set(err, HUTCH_E_BUSY, 0, "the broker is stopping");
+	if (b->vm_count >= b->config->max_vms)
+		return hutch_error_set(err, HUTCH_E_BUSY, 0,
+				       "there are %u VMs, as many as max_vms allows", b->vm_count);
+	if (!vm_metadata_valid(args->metadata))
+		return hutch_error_set(err, HUTCH_E_INVALID, 0, "vm.create: metadata is not UTF-8");
+	other = args->name[0] ? find_own_name(b, owner, args->name, false) : NULL;
+	if (other)
+		return hutch_error_set(err, HUTCH_E_EXISTS, 0, "the name '%s' is taken by VM %s",
+				       args->name, other->r.id);
+	return 0;
+}
+
+struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
+		     const char *key, uint64_t args_hash, struct hutch_error *err)
+{
+	struct template tpl;
+	struct vm_record r = {.metadata = NULL};
+	struct vm *vm = NULL;
+	int fd = -1;
+
+	if (check_args(b, owner, args, err) < 0 ||
+	    template_load(&tpl, b->templates_fd, b->config->template_dir, args->template_name,
+			  err) < 0)
+		return NULL;
+	if (fill_record(&r, b, owner, args, &tpl, key, args_hash) < 0)
+		goto no_memory;
+	fd = dir_make(b->vms_fd, r.id);
+	if (fd < 0) {
+		hutch_error_set(err, HUTCH_E_IO, errno,
+				"cannot make the run directory of VM %s: %s", r.id,
+				strerror(errno));
+		goto fail;
+	}
+	vm = vm_new(b, &r, fd);
+	if (!vm)
+		goto no_memory;
+	log_info(vm->object, "created for uid %u: template %s, %u MiB, %u vcpus, cid %u%s%s",
+		 (unsigned)owner, tpl.name, vm->r.memory_mib, vm->r.vcpus, vm->r.cid,
+		 vm->r.name[0] ? ", name " : "", vm->r.name);
+	if (vm_boot_start(vm, &tpl, args->timeout_ms, err) < 0) {
+		tree_remove(b->vms_fd, vm->r.id);
+		vm_free(vm);
+		return NULL;
+	}
+	return vm;
+
+no_memory:
+	hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM, "out of memory for a VM");
+fail:
+	if (fd >= 0)
+		tree_remove(b->vms_fd, r.id);
+	fd_close(&fd);
+	vm_record_free(&r);
+	return NULL;
+}
+
+void vm_died_error(const struct vm *vm, struct hutch_error *err)
+{
+	hutch_error_clear(err);
+	hutch_error_set(err, HUTCH_E_VM_DIED, 0, "VM %s ended: %s", vm->r.id,
+			vm->reason[0] ? vm->reason : "unknown");
+}
+
+/* Nobody gets anything from it any more. */
+static void close_guest_side(struct vm *vm)
+{
+	struct hutch_error err;
+
+	vm_boot_abort(vm);
+	vm_heart_stop(vm);
+	vm_died_error(vm, &err);
+	guest_pool_end(&vm->pool, &err);
+}
+
+void vm_end(struct vm *vm, const char *reason)
+{
+	if (vm->state >= VM_STOPPING)
+		return;
+	snprintf(vm->reason, sizeof(vm->reason), "%.500s", reason);
+	log_info(vm->object, "ends: %s", vm->reason);
+	vm_state_set(&vm->state, VM_STOPPING, vm->object);
+	vm->r.step = STEP_STOPPING;
+	vm_save(vm);
+	close_guest_side(vm);
+	if (vm->vmm)
+		vmm_kill(vm->vmm);
+	else
+		vm_bury(vm);
+}
+
+void vm_fail(struct vm *vm, const struct hutch_error *err)
+{
+	char tail[CONSOLE_TAIL];
+
+	if (vm->state >= VM_STOPPING)
+		return;
+	vm->failure = malloc(sizeof(*vm->failure));
+	if (vm->failure) {
+		*vm->failure = *err;
+		if (vm->vmm && vmm_console_tail(vm->vmm, tail, sizeof(tail)) > 0)
+			hutch_error_set(vm->failure, err->kind, err->errnum,
+					"%.700s; the console ends with:\n%s", err->message, tail);
+		memcpy(vm->failure->stage, err->stage, sizeof(err->stage));
+	}
+	vm_end(vm, err->message);
+}
+
+static void on_tomb(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	vm_free(arg);
+}
+
+/* It stays for vm.info and vm.wait; one that never ran frees its name and key for the next attempt. */
+static void entomb(struct vm *vm)
+{
+	const struct timeval tv = {.tv_sec = VM_TOMB_MS / 1000};
+	struct broker *b = vm->b;
+
+	TAILQ_REMOVE(&b->vms, vm, next);
+	b->vm_count--;
+	if (vm->failure)
+		vm->r.key[0] = '\0';
+	TAILQ_INSERT_TAIL(&b->tombs, vm, next);
+	b->tomb_count++;
+	event_assign(&vm->tomb, b->loop.base, -1, 0, on_tomb, vm);
+	event_add(&vm->tomb, &tv);
+	if (b->tomb_count > VM_TOMBS)
+		vm_free(TAILQ_FIRST(&b->tombs));
+}
+
+static void notify_end(struct vm *vm)
+{
+	struct vm_waiter *w;
+	struct hutch_error err;
+
+	hutch_error_clear(&err);
+	if (vm->failure)
+		err = *vm->failure;
+	else
+		hutch_error_set(&err, HUTCH_E_CANCELED, 0,
+				"VM %s was ended before it was ready: %s", vm->r.id, vm->reason);
+	while ((w = TAILQ_FIRST(&vm->waiters)) != NULL) {
+		vm_unwait(w);
+		w->done(w, w->for_ready ? &err : NULL);
+	}
+}
+
+void vm_bury(struct vm *vm)
+{
+	struct broker *b = vm->b;
+
+	if (vm->state == VM_DEAD)
+		return;
+	close_guest_side(vm);
+	if (vm->vmm)
+		vmm_free(vm->vmm);
+	vm->vmm = NULL;
+	fd_close(&vm->rundir_fd);
+	if (tree_remove(b->vms_fd, vm->r.id) < 0)
+		log_errno(LOG_LEVEL_ERROR, vm->object, "cannot remove its run directory");
+	vm_state_set(&vm->state, VM_DEAD, vm->object);
+	log_info(vm->object, "gone: %s", vm->reason);
+	entomb(vm);
+	vm_ttl_rearm(b);
+	notify_end(vm);
+}
+
+bool vm_wait(struct vm *vm, struct vm_waiter *w)
+{
+	if (vm->state == VM_DEAD || (w->for_ready && vm->state == VM_RUNNING))
+		return false;
+	w->vm = vm;
+	TAILQ_INSERT_TAIL(&vm->waiters, w, next);
+	return true;
+}
+
+void vm_unwait(struct vm_waiter *w)
+{
+	if (!w->vm)
+		return;
+	TAILQ_REMOVE(&w->vm->waiters, w, next);
+	w->vm = NULL;
+}
+
+/* A waiter's callback may add or remove others: start over after each. */
+void vm_notify_ready(struct vm *vm)
+{
+	struct vm_waiter *w;
+
+	do {
+		TAILQ_FOREACH(w, &vm->waiters, next)
+			if (w->for_ready)
+				break;
+		if (w) {
+			vm_unwait(w);
+			w->done(w, NULL);
+		}
+	} while (w);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One VM: its record, its VMM process, its connections to the agent, and who waits for it. Made by vm_create or by
+ * adoption; ends through vm_end, whatever the cause; stays as a tombstone for VM_TOMB_MS.
+ */
+#ifndef HUTCH_HOST_VM_H
+#define HUTCH_HOST_VM_H
+
+#include "host/hutchd/broker.h"
+#include "host/hutchd/guest_call.h"
+#include "host/hutchd/guest_pool.h"
+#include "host/hutchd/vm_record.h"
+#include "host/hutchd/vm_state.h"
+#include "host/hutchd/vmm.h"
+#include "protocol/msg_vm.h"
+
+#define VM_TOMB_MS	     (10u * 60 * 1000)
+#define VM_TOMBS	     1024u  /* the oldest go first */
+#define VM_GRACE_MS	     3000u  /* the dead-man's timer runs this much longer than the TTL */
+#define VM_ADOPT_MS	     30000u /* an adopted VM's agent has to answer within this */
+#define VM_HEARTBEAT_S	     10
+#define VM_HEARTBEATS_MISSED 3u /* in a row: the agent is called silent */
+
+struct vm_boot;
+struct vm_waiter;
+
+struct vm {
+	TAILQ_ENTRY(vm) next;
+	struct vm *id_next, *name_next;
+	struct deferred deferred;
+	struct broker *b;
+	struct vm_record r;
+	enum vm_state state;
+	char object[HUTCH_UUID_LEN + 4]; /* "vm <id>" */
+	int rundir_fd;
+	struct vmm *vmm;
+	struct vm_boot *boot; /* until running */
+	struct guest_pool pool;
+	TAILQ_HEAD(, vm_waiter) waiters;
+	char reason[512];	     /* why it ends or ended; empty: it does not */
+	struct hutch_error *failure; /* what its creators get when it never ran; owned */
+	struct event tomb;
+
+	/* The control connection and the heartbeat over it (vm_heart.c). */
+	struct guest_link *control;
+	struct guest_waiter control_waiter;
+	struct guest_call *ping;
+	struct event heart;
+	unsigned missed;
+	bool silent; /* the agent missed VM_HEARTBEATS_MISSED */
+};
+
+/* Embedded in whoever waits for a VM; done is called once. */
+struct vm_waiter {
+	TAILQ_ENTRY(vm_waiter) next;
+	struct vm *vm;	/* NULL: does not wait */
+	bool for_ready; /* until it runs; else until it is dead */
+	/* err: for_ready only, it never ran. */
+	void (*done)(struct vm_waiter *w, const struct hutch_error *err);
+};
+
+/*
+ * Check, allocate, write the record and begin to boot; the VM is in the list at once. NULL with err: HUTCH_E_NOT_FOUND
+ * no such template, HUTCH_E_EXISTS the name is taken, HUTCH_E_BUSY too many VMs.
+ */
+struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
+		     const char *key, uint64_t args_hash, struct hutch_error *err);
+/* A VM of an earlier broker, in state starting and listed. Takes over r's metadata and, on success, rundir_fd. */
+struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd);
+void vm_free(struct vm *vm); /* not while anyone waits or a process lives */
+
+/*
+ * End it: no call begins, those that run fail with vm_died, the process is killed; when it is gone, all that the VM had is removed and
+ * the waiters are told. Harmless when it ends already.
+ */
+void vm_end(struct vm *vm, const char *reason);
+/* The same for one that did not come up: err is what its creators get, the console's tail is added. */
+void vm_fail(struct vm *vm, const struct hutch_error *err);
+/* The process is gone (or never was): the second half of vm_end. */
+void vm_bury(struct vm *vm);
+
+/* Wait for it; false when there is nothing to wait for any more (see vm_ready_error). */
+bool vm_wait(struct vm *vm, struct vm_waiter *w);
+void vm_unwait(struct vm_waiter *w);
+void vm_notify_ready(struct vm *vm);
+/* vm_died, with the reason. */
+void vm_died_error(const struct vm *vm, struct hutch_error *err);
+
+/*
+ * By id, or by name: the caller's own living one first, then for an admin another owner's (if only one has
+ * that name), then the caller's last dead one. NULL with HUTCH_E_NOT_FOUND.
+ */
+struct vm *vm_find(struct broker *b, uint32_t uid, const char *id_or_name, struct hutch_error *err);
+struct vm *vm_find_key(struct broker *b, uint32_t owner, const char *key);
+bool vm_visible(const struct vm *vm, uint32_t uid);
+
+/* Write the record; a failure is logged and returned. */
+int vm_save(struct vm *vm);
+
+/* vm_boot.c: from the record to running. */
+int vm_boot_start(struct vm *vm, const struct template *tpl, uint64_t timeout_ms,
+		  struct hutch_error *err);
+/* Take over the living VMM of the record. -1: it is gone. */
+int vm_boot_adopt(struct vm *vm, struct hutch_error *err);
+void vm_boot_abort(struct vm *vm); /* drop what the boot holds */
+
+/* vm_heart.c */
+void vm_heart_init(struct vm *vm);
+/* Take over an idle link as the control connection and begin the heartbeat. */
+void vm_heart_start(struct vm *vm, struct guest_link *control);
+void vm_heart_stop(struct vm *vm);
+
+/* vm_ttl.c: the deadlines of all VMs behind one timer on CLOCK_BOOTTIME. */
+int vm_ttl_init(struct broker *b);
+void vm_ttl_free(struct broker *b);
+/* ttl_ms from now; renews the dead-man's timer; the caller saves the record. */
+void vm_ttl_set(struct vm *vm, uint64_t ttl_ms);
+uint64_t vm_ttl_left(const struct vm *vm); /* ms; 0: passed or not begun */
+void vm_ttl_rearm(struct broker *b);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of a VM outlives the broker: <state>/vm/<id>/record.json, written beside and renamed before each step is
+ * taken, so that a broker that is killed at any instant leaves a record that says what to finish or undo.
+ *
+ *   step      meaning for adoption
+ *   spawning  a VMM may have been started: end what there is
+ *   booting   its process is in the record: end it, for its creator is gone
+ *   running   adopt it
+ *   stopping  finish ending it
+ *
+ * It is not fsynced: it is for a broker's end, not the host's, which no VM outlives.
+ */
+#ifndef HUTCH_HOST_VM_RECORD_H
+#define HUTCH_HOST_VM_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/hutchd/vmm.h"
+#include "protocol/limits.h"
+
+#define VM_RECORD_FILE "record.json"
+
+enum vm_step { STEP_SPAWNING, STEP_BOOTING, STEP_RUNNING, STEP_STOPPING, VM_STEPS };
+const char *vm_step_name(enum vm_step s);
+
+struct vm_record {
+	char id[HUTCH_UUID_LEN + 1];
+	char name[HUTCH_MAX_VM_NAME + 1]; /* empty: none */
+	char key[HUTCH_MAX_KEY + 1];	  /* empty: none */
+	uint64_t args_hash; /* of vm.create's parameters, to compare a repeated key's */
+	uint32_t owner_uid;
+	enum vm_step step;
+	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
+	uint32_t memory_mib, vcpus, cid;
+	char **metadata;     /* NULL-terminated pairs; owned; NULL: none */
+	uint64_t created_ms; /* unix time */
+	uint64_t ttl_ms;
+	uint64_t deadline_ms;		       /* CLOCK_BOOTTIME; 0: not ready yet */
+	char host_boot_id[HUTCH_UUID_LEN + 1]; /* that clock's */
+	struct vmm_process process;
+	enum vmm_accel accel; /* ACCEL_AUTO: not known yet */
+	char accel_reason[256];
+	char vmm_version[64];
+	uint64_t spawn_us, qmp_us, hello_us, identity_us, total_us;
+	char agent_name[HUTCH_MAX_PEER_NAME + 1];
+	char agent_boot_id[HUTCH_UUID_LEN + 1];
+	uint64_t generation;
+};
+
+/* -1 with errno. */
+int vm_record_save(const struct vm_record *r, int rundir_fd);
+/* -1 with err: HUTCH_E_IO, HUTCH_E_INVALID (names the member). On success free with vm_record_free. */
+int vm_record_load(struct vm_record *r, int rundir_fd, struct hutch_error *err);
+void vm_record_free(struct vm_record *r);
+/* A copy of NULL-terminated pairs; NULL when memory is gone. */
+char **vm_metadata_copy(char *const *pairs);
+/* Text of at most 64 pairs that a record and a result can hold: UTF-8, not above 4 KiB in all. */
+bool vm_metadata_valid(char *const *pairs);
+
+#endif
