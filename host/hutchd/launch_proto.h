@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the broker and the launcher say to each other over their seqpacket socket: one fixed struct a packet, both ends are
+ * one binary. Descriptors travel with SCM_RIGHTS in the order given here, close-on-exec.
+ *
+ *   launcher -> broker  launch_hello, once
+ *   broker -> launcher  launch_request SPAWN + LAUNCH_SPAWN_FDS descriptors    launch_reply + pidfd
+ *   broker -> launcher  launch_request REAP                                    launch_reply
+ *
+ * A request is answered exactly once, in order. A request that breaks this file is answered with EPROTO.
+ */
+#ifndef HUTCH_HOST_LAUNCH_PROTO_H
+#define HUTCH_HOST_LAUNCH_PROTO_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "protocol/limits.h"
+
+#define LAUNCH_VERSION 1u
+
+/* What a VM may be given (wire.md, vm.create); CIDs below 3 have meanings of their own. */
+#define VMM_MIN_MEMORY_MIB 64u
+#define VMM_MAX_MEMORY_MIB 65536u
+#define VMM_MAX_VCPUS	   32u
+#define VMM_MIN_CID	   3u
+
+/* A VMM's fixed descriptors; 0 is /dev/null, 1 and 2 are vmm.log. */
+enum vmm_fd {
+	VMM_FD_VHOST =
+		3, /* /dev/null, read and write: the in-VMM library answers vhost ioctls on it */
+	VMM_FD_VSOCK = 4,   /* listening: <rundir>/vsock */
+	VMM_FD_QMP = 5,	    /* listening: <rundir>/qmp */
+	VMM_FD_CTL = 6,	    /* listening: <rundir>/ctl */
+	VMM_FD_CONSOLE = 7, /* console.log, write only, append */
+	VMM_FD_KERNEL = 8,  /* QEMU only */
+	VMM_FD_INITRAMFS = 9,
+	VMM_FD_END
+};
+
+/* The run directory's file that says which process was started there: "PID START_TIME\n" (vmm_claim). */
+#define VMM_PID_FILE "vmm.pid"
+/* In the environment of a VMM and so of all that it starts: HUTCH_VM=<id>. */
+#define VMM_MARKER "HUTCH_VM"
+
+enum launch_op { LAUNCH_HELLO = 1, LAUNCH_SPAWN, LAUNCH_REAP };
+enum launch_accel { LAUNCH_KVM = 1, LAUNCH_TCG };
+
+enum launch_spawn_fd {
+	SPAWN_FD_RUNDIR,
+	SPAWN_FD_VSOCK,
+	SPAWN_FD_QMP,
+	SPAWN_FD_CTL,
+	LAUNCH_SPAWN_FDS
+};
+
+#define LAUNCH_TIED 0x1u /* the VMM is killed when the launcher ends (probes) */
+
+/* All texts are NUL-terminated within their array. */
+struct launch_spawn {
+	char id[40];
+	char template_name[72];
+	char kernel[64]; /* names in the template's directory */
+	char initramfs[64];
+	char cmdline[512];
+	uint32_t accel; /* enum launch_accel */
+	uint32_t memory_mib;
+	uint32_t vcpus;
+	uint32_t cid;
+	uint32_t flags;
+	uint32_t unused;
+	uint64_t deadline_ms;
+};
+
+/* End what is left of a VM, the process itself included, and tell how that process ended. */
+struct launch_reap {
+	char id[40];
+	int64_t pid;
+	uint64_t start_time;
+};
+
+struct launch_request {
+	uint32_t version;
+	uint32_t op;
+	uint64_t tag; /* repeated in the reply */
+	union {
+		struct launch_spawn spawn;
+		struct launch_reap reap;
+	};
+};
+
+#define LAUNCH_STATUS_UNKNOWN (-1) /* not the launcher's child */
+
+struct launch_reply {
+	uint32_t version;
+	uint32_t op;
+	uint64_t tag;
+	int32_t errnum; /* 0: done */
+	char stage[28]; /* of the failure */
+	char path[256]; /* what it is about, or empty */
+	int64_t pid;	/* SPAWN */
+	uint64_t start_time;
+	int32_t wait_status; /* REAP: as waitpid(2) gives it, or LAUNCH_STATUS_UNKNOWN */
+	uint32_t killed;     /* REAP: processes of this VM that were still there */
+};
+
+struct launch_hello {
+	uint32_t version;
+	uint32_t op;
+	char vmm_path[256]; /* empty: not found */
+	char vmm_version[64];
+};
+
+static_assert(sizeof(((struct launch_spawn *)0)->id) > HUTCH_UUID_LEN, "an id fits");
+static_assert(sizeof(((struct launch_spawn *)0)->template_name) > HUTCH_MAX_TEMPLATE_NAME,
+	      "a name fits");
+static_assert(sizeof(struct launch_spawn) == 784, "no hidden padding");
+static_assert(sizeof(struct launch_request) == 800, "no hidden padding");
+static_assert(sizeof(struct launch_reply) == 328, "no hidden padding");
+static_assert(sizeof(struct launch_hello) == 328, "no hidden padding");
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The launcher process: a loop over requests and over the ends of its children.
+ *
+ * It is the parent of the VMMs that it started, and a subreaper, so that it learns how they ended and what their wrappers
+ * left behind. Everything it does on request is short; it blocks rather than keeping states. It ends when the broker's end
+ * of the socket closes, and its VMMs then go to init.
+ */
+#include "host/hutchd/launcher_main.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/queue.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/log.h"
+#include "host/hutchd/sweep.h"
+#include "host/hutchd/tsc.h"
+#include "host/hutchd/vmm_qemu.h"
+
+#define TSC_MEASURE_MS 250
+
+/* A VMM that this launcher started, until the broker has asked how it ended. */
+struct child {
+	LIST_ENTRY(child) link; /* launcher::children */
+	pid_t pid;
+	bool dead;
+	int wait_status;
+};
+
+struct launcher_loop {
+	int sock;
+	int signals; /* signalfd, SIGCHLD */
+	const struct launcher_setup *setup;
+	LIST_HEAD(, child) children;
+};
+
+int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path)
+{
+	reply->errnum = errnum;
+	snprintf(reply->stage, sizeof(reply->stage), "%s", stage);
+	snprintf(reply->path, sizeof(reply->path), "%s", path ? path : "");
+	return -1;
+}
+
+static struct child *find_child(struct launcher_loop *l, pid_t pid)
+{
+	struct child *c;
+
+	LIST_FOREACH(c, &l->children, link)
+		if (c->pid == pid)
+			return c;
+	return NULL;
+}
+
+static bool is_living_vmm(void *arg, pid_t pid)
+{
+	const struct child *c = find_child(arg, pid);
+
+	return c && !c->dead;
+}
+
+static void reap_children(struct launcher_loop *l)
+{
+	pid_t pid;
+	int status;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		struct child *c = find_child(l, pid);
+
+		if (!c)
+			continue; /* an orphan of a VMM */
+		c->dead = true;
+		c->wait_status = status;
+	}
+}
+
+static int spawn(struct launcher_loop *l, const struct launch_spawn *req, const int *fds,
+		 struct launch_reply *reply)
+{
+	struct child *c = calloc(1, sizeof(*c));
+	int pidfd;
+
+	if (!c)
+		return launch_fail(reply, ENOMEM, "memory", NULL);
+	pidfd = launcher_spawn(l->setup, req, fds, reply);
+	if (pidfd < 0) {
+		free(c);
+		return -1;
+	}
+	c->pid = (pid_t)reply->pid;
+	LIST_INSERT_HEAD(&l->children, c, link);
+	return pidfd;
+}
+
+static void reap(struct launcher_loop *l, const struct launch_reap *req, struct launch_reply *reply)
+{
+	pid_t pid = (pid_t)req->pid;
+	struct child *c = find_child(l, pid);
+	int killed;
+
+	reply->wait_status = LAUNCH_STATUS_UNKNOWN;
+	if (c) {
+		if (!c->dead) {
+			/* Not reaped, so the pid is still its own. The broker asks after the end, so that this does not wait. */
+			kill(pid, SIGKILL);
+			while (waitpid(pid, &c->wait_status, 0) < 0 && errno == EINTR)
+				;
+		}
+		reply->wait_status = c->wait_status;
+		LIST_REMOVE(c, link);
+	}
+	killed = sweep_vm(req->id, pid, c != NULL, is_living_vmm, l);
+	free(c);
+	if (killed < 0)
+		launch_fail(reply, errno, "sweep", NULL);
+	else
+		reply->killed = (uint32_t)killed;
+}
+
+#define TEXT_OK(array) (memchr((array), '\0', sizeof(array)) != NULL)
+
+/* It becomes part of option texts and of the marker that tells this VM's processes. */
+static bool id_ok(const char *id, size_t size)
+{
+	size_t len = strnlen(id, size);
+
+	return len > 0 && len < size &&
+	       strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") == len;
+}
+
+/* A name in a directory, and no option. */
+static bool name_ok(const char *name, size_t size)
+{
+	size_t len = strnlen(name, size);
+
+	return len > 0 && len < size && name[0] != '.' && !memchr(name, '/', len);
+}
+
+static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
+{
+	if (len != sizeof(*r) || r->version != LAUNCH_VERSION)
+		return false;
+	switch (r->op) {
+	case LAUNCH_SPAWN:
+		return nfds == LAUNCH_SPAWN_FDS && id_ok(r->spawn.id, sizeof(r->spawn.id)) &&
+		       name_ok(r->spawn.template_name, sizeof(r->spawn.template_name)) &&
+		       name_ok(r->spawn.kernel, sizeof(r->spawn.kernel)) &&
+		       name_ok(r->spawn.initramfs, sizeof(r->spawn.initramfs)) &&
+		       TEXT_OK(r->spawn.cmdline);
+	case LAUNCH_REAP:
+		return nfds == 0 && id_ok(r->reap.id, sizeof(r->reap.id)) && r->reap.pid > 1 &&
+		       r->reap.pid <= INT32_MAX;
+	default:
+		return false;
+	}
+}
+
+static void answer(struct launcher_loop *l, const struct launch_request *req, size_t len,
+		   const int *fds, size_t nfds)
+{
+	struct launch_reply reply = {.version = LAUNCH_VERSION};
+	int pidfd = -1;
+
+	if (len >= offsetof(struct launch_request, spawn)) {
+		reply.op = req->op;
+		reply.tag = req->tag;
+	}
+	if (!request_ok(req, len, nfds))
+		launch_fail(&reply, EPROTO, "request", NULL);
+	else if (req->op == LAUNCH_SPAWN)
+		pidfd = spawn(l, &req->spawn, fds, &reply);
+	else
+		reap(l, &req->reap, &reply);
+	if (fd_send(l->sock, &reply, sizeof(reply), &pidfd, pidfd >= 0 ? 1 : 0) < 0)
+		log_errno(LOG_LEVEL_WARN, "broker", "an answer could not be sent");
+	fd_close(&pidfd);
+}
+
+/* False when the broker is gone. */
+static bool serve_one(struct launcher_loop *l)
+{
+	struct launch_request req;
+	int fds[LAUNCH_SPAWN_FDS];
+	size_t nfds = LAUNCH_SPAWN_FDS;
+	ssize_t n;
+
+	memset(&req, 0, sizeof(req));
+	n = fd_recv(l->sock, &req, sizeof(req), fds, &nfds);
+	if (n < 0 && errno == EINTR)
+		return true;
+	if (n < 0 && errno == EMSGSIZE)
+		n = 0; /* a packet that is none of ours; it is answered as such */
+	else if (n <= 0)
+		return false;
+	answer(l, &req, (size_t)n, fds, nfds);
+	for (size_t i = 0; i < nfds; i++)
+		fd_close(&fds[i]);
+	return true;
+}
+
+static int open_signals(void)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	sigset_t set;
+
+	/* A terminal's ^C and a service manager's TERM go to the whole group; the broker decides. */
+	sigaction(SIGINT, &ignore, NULL);
+	sigaction(SIGTERM, &ignore, NULL);
+	sigaction(SIGHUP, &ignore, NULL);
+	sigaction(SIGQUIT, &ignore, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void say_hello(const struct launcher_loop *l)
+{
+	struct launch_hello hello = {.version = LAUNCH_VERSION, .op = LAUNCH_HELLO};
+
+	snprintf(hello.vmm_path, sizeof(hello.vmm_path), "%s", l->setup->vmm);
+	if (l->setup->vmm[0] && !l->setup->test)
+		qemu_ask_version(l->setup->vmm, hello.vmm_version, sizeof(hello.vmm_version));
+	fd_send(l->sock, &hello, sizeof(hello), NULL, 0);
+}
+
+_Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
+{
+	struct launcher_loop l = {.sock = sock, .setup = setup};
+	struct pollfd p[2];
+	int timeout = TSC_MEASURE_MS;
+
+	LIST_INIT(&l.children);
+	prctl(PR_SET_NAME, "hutch-launcher");
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	l.signals = open_signals();
+	if (l.signals < 0) {
+		log_errno(LOG_LEVEL_ERROR, "launcher", "no signalfd");
+		_exit(1);
+	}
+	tsc_start();
+	say_hello(&l);
+	p[0] = (struct pollfd){.fd = sock, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = l.signals, .events = POLLIN};
+	for (;;) {
+		int n = poll(p, 2, timeout);
+
+		if (n == 0) {
+			tsc_khz();
+			timeout = -1;
+		}
+		if (n > 0 && p[1].revents) {
+			struct signalfd_siginfo info;
+
+			while (read(l.signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+				;
+			reap_children(&l);
+		}
+		if (n > 0 && p[0].revents && !serve_one(&l))
+			_exit(0);
+	}
+}

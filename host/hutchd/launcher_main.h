@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launcher process and its parts. */
+#ifndef HUTCH_HOST_LAUNCHER_MAIN_H
+#define HUTCH_HOST_LAUNCHER_MAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "host/hutchd/launch_proto.h"
+
+/* What the launcher was told at its start; it outlives the broker's copy. */
+struct launcher_setup {
+	char template_dir[1024]; /* absolute */
+	char vmm[256];		 /* absolute path of QEMU or of the test VMM; empty: not found */
+	char vmm_library[256];	 /* absolute */
+	bool test;		 /* vmm is a test VMM */
+};
+
+/* The launcher's loop: until the other end of sock closes. Never returns. */
+_Noreturn void launcher_main(int sock, const struct launcher_setup *setup);
+
+/* Start one VMM. Fills reply; returns its pidfd or -1. fds are borrowed. */
+int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
+		   const int fds[LAUNCH_SPAWN_FDS], struct launch_reply *reply);
+
+/* Fill the failure part of a reply. Returns -1. */
+int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path);
+
+#endif

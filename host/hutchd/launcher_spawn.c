@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting one VMM.
+ *
+ * The launcher opens what the VMM needs, forks, and the child takes on its final shape step by step; the name and errno of a step
+ * that fails come back through a close-on-exec pipe, on which EOF means that the program runs. Just before the exec the
+ * child claims the run directory by a file with its own pid (vmm_claim): whoever dies at whatever moment, a later
+ * broker either finds that file or keeps the child from running.
+ */
+#include "host/hutchd/launcher_main.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/process.h"
+#include "host/hutchd/tsc.h"
+#include "host/hutchd/vmm_qemu.h"
+
+/* The library holds one descriptor per vsock connection, 1024 at most. */
+#define VMM_MAX_FILES 2048u
+/* Sources of the fixed descriptors are kept above all their targets. */
+#define FD_HIGH 64
+
+enum { ENV_MARKER, ENV_VHOST, ENV_VSOCK, ENV_CTL, ENV_DIAL, ENV_DEADLINE, ENV_OURS };
+
+struct vmm_image {
+	int fds[VMM_FD_END]; /* source of each fixed descriptor, 0-2 included; -1: none */
+	int rundir;
+	int error_pipe;
+	char *const *argv;
+	char **envp;
+	bool tied;
+};
+
+struct vmm_env {
+	char ours[ENV_OURS][80];
+	char preload[300];
+	char **list; /* malloc'ed array, NULL-terminated */
+};
+
+struct step_error {
+	int32_t errnum;
+	char stage[28];
+};
+
+/* An append-only log, mode 0600 whatever the umask. */
+static int open_log(int rundir, const char *name, int access)
+{
+	int fd = openat(rundir, name,
+			access | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+
+	if (fd >= 0 && fchmod(fd, 0600) < 0)
+		fd_close(&fd);
+	return fd;
+}
+
+static int open_template_file(int dir, const char *name)
+{
+	return openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+}
+
+/* Kernel and initramfs stay what they are now, even if the template is removed or replaced meanwhile. */
+static int open_template(const struct launcher_setup *setup, const struct launch_spawn *req,
+			 struct vmm_image *image, struct launch_reply *reply)
+{
+	char path[sizeof(setup->template_dir) + sizeof(req->template_name) + sizeof(req->kernel) +
+		  2];
+	int dir, n;
+
+	n = snprintf(path, sizeof(path), "%s/%s", setup->template_dir, req->template_name);
+	dir = dir_open(AT_FDCWD, path);
+	if (dir < 0)
+		return launch_fail(reply, errno, "template", path);
+	image->fds[VMM_FD_KERNEL] = open_template_file(dir, req->kernel);
+	if (image->fds[VMM_FD_KERNEL] < 0) {
+		snprintf(path + n, sizeof(path) - (size_t)n, "/%s", req->kernel);
+		launch_fail(reply, errno, "kernel", path);
+	} else {
+		image->fds[VMM_FD_INITRAMFS] = open_template_file(dir, req->initramfs);
+		if (image->fds[VMM_FD_INITRAMFS] < 0) {
+			snprintf(path + n, sizeof(path) - (size_t)n, "/%s", req->initramfs);
+			launch_fail(reply, errno, "initramfs", path);
+		}
+	}
+	fd_close(&dir);
+	return reply->errnum ? -1 : 0;
+}
+
+static int open_image(const struct launcher_setup *setup, const struct launch_spawn *req,
+		      const int fds[LAUNCH_SPAWN_FDS], struct vmm_image *image,
+		      struct launch_reply *reply)
+{
+	image->rundir = fds[SPAWN_FD_RUNDIR];
+	image->fds[VMM_FD_VSOCK] = fds[SPAWN_FD_VSOCK];
+	image->fds[VMM_FD_QMP] = fds[SPAWN_FD_QMP];
+	image->fds[VMM_FD_CTL] = fds[SPAWN_FD_CTL];
+	image->fds[STDIN_FILENO] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	image->fds[VMM_FD_VHOST] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (image->fds[STDIN_FILENO] < 0 || image->fds[VMM_FD_VHOST] < 0)
+		return launch_fail(reply, errno, "open", "/dev/null");
+	image->fds[STDERR_FILENO] = open_log(image->rundir, "vmm.log", O_WRONLY);
+	if (image->fds[STDERR_FILENO] < 0)
+		return launch_fail(reply, errno, "open", "vmm.log");
+	image->fds[VMM_FD_CONSOLE] = open_log(image->rundir, "console.log", O_WRONLY);
+	if (image->fds[VMM_FD_CONSOLE] < 0)
+		return launch_fail(reply, errno, "open", "console.log");
+	return setup->test ? 0 : open_template(setup, req, image, reply);
+}
+
+static void close_image(struct vmm_image *image)
+{
+	fd_close(&image->fds[STDIN_FILENO]);
+	fd_close(&image->fds[STDERR_FILENO]);
+	fd_close(&image->fds[VMM_FD_VHOST]);
+	fd_close(&image->fds[VMM_FD_CONSOLE]);
+	fd_close(&image->fds[VMM_FD_KERNEL]);
+	fd_close(&image->fds[VMM_FD_INITRAMFS]);
+}
+
+static char *find_env(const char *name_and_equals)
+{
+	for (char **e = environ; *e; e++)
+		if (strncmp(*e, name_and_equals, strlen(name_and_equals)) == 0)
+			return *e;
+	return NULL;
+}
+
+/* QEMU gets nothing of the broker's environment but PATH; a test VMM gets all of it, without the library. */
+static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
+		     const struct launch_spawn *req)
+{
+	size_t inherited = 0, n = 0;
+
+	while (setup->test && environ[inherited])
+		inherited++;
+	env->list = calloc(inherited + ENV_OURS + 3, sizeof(*env->list));
+	if (!env->list)
+		return -1;
+	snprintf(env->ours[ENV_MARKER], sizeof(env->ours[0]), VMM_MARKER "=%s", req->id);
+	snprintf(env->ours[ENV_VHOST], sizeof(env->ours[0]), "HUTCH_VHOST_FD=%d", VMM_FD_VHOST);
+	snprintf(env->ours[ENV_VSOCK], sizeof(env->ours[0]), "HUTCH_VSOCK_FD=%d", VMM_FD_VSOCK);
+	snprintf(env->ours[ENV_CTL], sizeof(env->ours[0]), "HUTCH_CTL_FD=%d", VMM_FD_CTL);
+	snprintf(env->ours[ENV_DIAL], sizeof(env->ours[0]), "HUTCH_VSOCK_DIAL=vsock");
+	snprintf(env->ours[ENV_DEADLINE], sizeof(env->ours[0]), "HUTCH_DEADLINE_MS=%llu",
+		 (unsigned long long)req->deadline_ms);
+	for (int i = 0; i < ENV_OURS; i++)
+		env->list[n++] = env->ours[i];
+	if (setup->test) {
+		memcpy(env->list + n, environ, inherited * sizeof(*env->list));
+		return 0;
+	}
+	snprintf(env->preload, sizeof(env->preload), "LD_PRELOAD=%s", setup->vmm_library);
+	env->list[n++] = env->preload;
+	env->list[n] = find_env("PATH=");
+	return 0;
+}
+
+static _Noreturn void step_failed(const struct vmm_image *image, const char *stage)
+{
+	struct step_error e = {.errnum = errno};
+	ssize_t n;
+
+	snprintf(e.stage, sizeof(e.stage), "%s", stage);
+	n = write(image->error_pipe, &e, sizeof(e));
+	(void)n;
+	_exit(127);
+}
+
+static void reset_signals(void)
+{
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &dfl, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* dup2 each source to its place. They were moved out of the way first, so that none overwrites another. */
+static int place_fds(struct vmm_image *image)
+{
+	image->fds[STDOUT_FILENO] = image->fds[STDERR_FILENO];
+	for (int i = 0; i < VMM_FD_END; i++) {
+		if (image->fds[i] < 0)
+			continue;
+		image->fds[i] = fcntl(image->fds[i], F_DUPFD_CLOEXEC, FD_HIGH);
+		if (image->fds[i] < 0)
+			return -1;
+	}
+	image->error_pipe = fcntl(image->error_pipe, F_DUPFD_CLOEXEC, FD_HIGH);
+	image->rundir = fcntl(image->rundir, F_DUPFD_CLOEXEC, FD_HIGH);
+	if (image->error_pipe < 0 || image->rundir < 0)
+		return -1;
+	for (int i = 0; i < VMM_FD_END; i++) {
+		if (image->fds[i] < 0)
+			close(i);
+		else if (dup2(image->fds[i], i) < 0)
+			return -1;
+	}
+	return close_range(VMM_FD_END, ~0u, CLOSE_RANGE_CLOEXEC);
+}
+
+static int set_limits(void)
+{
+	struct rlimit none = {0, 0}, files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return -1;
+	if (files.rlim_max > VMM_MAX_FILES)
+		files.rlim_max = VMM_MAX_FILES;
+	files.rlim_cur = files.rlim_max;
+	return setrlimit(RLIMIT_CORE, &none) < 0 || setrlimit(RLIMIT_NOFILE, &files) < 0 ? -1 : 0;
+}
+
+/* Write beside and rename, but never over a file that is there: EEXIST. */
+static int claim_rundir(int rundir)
+{
+	struct process_stat st;
+	char text[64];
+	int fd, len;
+
+	if (process_read(getpid(), &st) < 0)
+		return -1;
+	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)getpid(),
+		       (unsigned long long)st.start_time);
+	fd = openat(rundir, "." VMM_PID_FILE ".new",
+		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || write_all(fd, text, (size_t)len) < 0)
+		return -1;
+	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, VMM_PID_FILE, RENAME_NOREPLACE);
+}
+
+static _Noreturn void run_child(struct vmm_image *image, pid_t launcher)
+{
+	if (setsid() < 0)
+		step_failed(image, "session");
+	if (image->tied) {
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+			step_failed(image, "parent");
+		errno = ESRCH;
+		if (getppid() != launcher)
+			step_failed(image, "parent");
+	}
+	reset_signals();
+	umask(0077);
+	if (place_fds(image) < 0)
+		step_failed(image, "descriptors");
+	if (fchdir(image->rundir) < 0)
+		step_failed(image, "directory");
+	if (set_limits() < 0)
+		step_failed(image, "limits");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		step_failed(image, "privileges");
+	if (claim_rundir(image->rundir) < 0)
+		step_failed(image, "claim");
+	execve(image->argv[0], image->argv, image->envp);
+	step_failed(image, "exec");
+}
+
+/* 0 when the program runs; else the child's error is in reply. */
+static int await_exec(int error_pipe, struct launch_reply *reply)
+{
+	struct step_error e;
+	ssize_t n;
+
+	do
+		n = read(error_pipe, &e, sizeof(e));
+	while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return 0;
+	if (n != (ssize_t)sizeof(e))
+		return launch_fail(reply, n < 0 ? errno : EPROTO, "fork", NULL);
+	e.stage[sizeof(e.stage) - 1] = '\0';
+	return launch_fail(reply, e.errnum, e.stage, NULL);
+}
+
+/* Fork and exec; returns the pidfd. */
+static int start(struct vmm_image *image, struct launch_reply *reply)
+{
+	struct process_stat st;
+	pid_t launcher = getpid(), pid;
+	int error_pipe[2], pidfd;
+
+	if (pipe2(error_pipe, O_CLOEXEC) < 0)
+		return launch_fail(reply, errno, "fork", NULL);
+	image->error_pipe = error_pipe[1];
+	pid = fork();
+	if (pid == 0)
+		run_child(image, launcher);
+	fd_close(&error_pipe[1]);
+	if (pid < 0) {
+		launch_fail(reply, errno, "fork", NULL);
+		fd_close(&error_pipe[0]);
+		return -1;
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pidfd < 0 || process_read(pid, &st) < 0)
+		launch_fail(reply, errno, "fork", NULL);
+	else
+		await_exec(error_pipe[0], reply);
+	fd_close(&error_pipe[0]);
+	if (reply->errnum == 0) {
+		reply->pid = pid;
+		reply->start_time = st.start_time;
+		return pidfd;
+	}
+	kill(pid, SIGKILL); /* our child, not reaped */
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	fd_close(&pidfd);
+	return -1;
+}
+
+static int spawn_test(const struct launcher_setup *setup, const struct launch_spawn *req,
+		      struct vmm_image *image, struct launch_reply *reply)
+{
+	char memory[16], vcpus[16], cid[16], vmm[sizeof(setup->vmm)], id[sizeof(req->id)];
+	char *argv[] = {vmm,	 "--id", id,  "--memory-mib", memory, "--vcpus", vcpus,
+			"--cid", cid,	 NULL};
+
+	memcpy(vmm, setup->vmm, sizeof(vmm));
+	memcpy(id, req->id, sizeof(id));
+	snprintf(memory, sizeof(memory), "%u", req->memory_mib);
+	snprintf(vcpus, sizeof(vcpus), "%u", req->vcpus);
+	snprintf(cid, sizeof(cid), "%u", req->cid);
+	image->argv = argv;
+	return start(image, reply);
+}
+
+static int spawn_qemu(const struct launcher_setup *setup, const struct launch_spawn *req,
+		      struct vmm_image *image, struct launch_reply *reply)
+{
+	struct qemu_args args;
+
+	if (access(setup->vmm_library, R_OK) < 0)
+		return launch_fail(reply, errno, "library", setup->vmm_library);
+	if (qemu_build_args(&args, setup->vmm, req, req->accel == LAUNCH_TCG ? tsc_khz() : 0) < 0)
+		return launch_fail(reply, errno, "arguments", NULL);
+	image->argv = args.argv;
+	return start(image, reply);
+}
+
+int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
+		   const int fds[LAUNCH_SPAWN_FDS], struct launch_reply *reply)
+{
+	struct vmm_image image = {.tied = req->flags & LAUNCH_TIED};
+	struct vmm_env env;
+	int pidfd = -1;
+
+	for (int i = 0; i < VMM_FD_END; i++)
+		image.fds[i] = -1;
+	if (!setup->vmm[0])
+		return launch_fail(reply, ENOENT, "exec", "qemu-system-x86_64");
+	if (open_image(setup, req, fds, &image, reply) < 0)
+		goto out;
+	if (build_env(&env, setup, req) < 0) {
+		launch_fail(reply, ENOMEM, "memory", NULL);
+		goto out;
+	}
+	image.envp = env.list;
+	pidfd = setup->test ? spawn_test(setup, req, &image, reply)
+			    : spawn_qemu(setup, req, &image, reply);
+	if (pidfd < 0 && !reply->path[0])
+		snprintf(reply->path, sizeof(reply->path), "%s", setup->vmm);
+	free(env.list);
+out:
+	close_image(&image);
+	return pidfd;
+}

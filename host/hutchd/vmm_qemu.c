@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * QEMU's command line: a microvm with a serial console and one vhost-vsock device, and nothing else.
+ *
+ * -machine     acpi=on,rtc=on: a TCG guest hangs without them; pit=off,pic=off: no periodic tick in the main loop
+ * -cpu         +arat under TCG: a one-shot LAPIC timer, so that an idle guest sleeps
+ *              +rdrand: seeds the guest's RNG at boot, else its first getrandom() waits 1.1 s for jitter
+ * tsc_early_khz  cures the boot hang on a busy host (tsc.h)
+ * -no-reboot   a reset or triple fault (kernel parameters panic=-1 reboot=t) ends the VMM
+ * -sandbox     no process can be started from within QEMU
+ *
+ * vhost-vsock-device comes first of all devices: virtio-mmio slots are given out in order, and a snapshot fits only a command
+ * line with the same order.
+ */
+#include "host/hutchd/vmm_qemu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+
+#define KERNEL_PARAMETERS "console=ttyS0 quiet panic=-1 reboot=t"
+#define VERSION_MS	  5000
+
+static void add(struct qemu_args *a, const char *text)
+{
+	size_t size = strlen(text) + 1;
+
+	if (a->argc == QEMU_MAX_ARGS || size > sizeof(a->text) - a->used) {
+		a->argc = QEMU_MAX_ARGS; /* sticky: qemu_build_args fails */
+		return;
+	}
+	a->argv[a->argc++] = memcpy(a->text + a->used, text, size);
+	a->used += size;
+}
+
+static void addf(struct qemu_args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void addf(struct qemu_args *a, const char *fmt, ...)
+{
+	char text[QEMU_MAX_TEXT];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(text))
+		a->argc = QEMU_MAX_ARGS;
+	else
+		add(a, text);
+}
+
+static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
+{
+	add(a, "-M");
+	add(a, "microvm,acpi=on,rtc=on,pit=off,pic=off,memory-backend=ram");
+	add(a, "-object");
+	addf(a, "memory-backend-ram,id=ram,size=%uM", req->memory_mib);
+	add(a, "-m");
+	addf(a, "%u", req->memory_mib);
+	add(a, "-smp");
+	addf(a, "%u", req->vcpus);
+	add(a, "-accel");
+	add(a, req->accel == LAUNCH_KVM ? "kvm" : "tcg");
+	add(a, "-cpu");
+	add(a, req->accel == LAUNCH_KVM ? "host" : "qemu64,+arat,+rdrand");
+}
+
+static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
+{
+	add(a, "-device");
+	addf(a, "vhost-vsock-device,guest-cid=%u,vhostfd=%d", req->cid, VMM_FD_VHOST);
+	/* An fdset gives QEMU the descriptor itself: no path, and appending stays appending. */
+	add(a, "-add-fd");
+	addf(a, "fd=%d,set=1", VMM_FD_CONSOLE);
+	add(a, "-chardev");
+	add(a, "file,id=console,path=/dev/fdset/1,append=on");
+	add(a, "-serial");
+	add(a, "chardev:console");
+	add(a, "-chardev");
+	addf(a, "socket,id=qmp,fd=%d,server=on,wait=off", VMM_FD_QMP);
+	add(a, "-mon");
+	add(a, "chardev=qmp,mode=control");
+}
+
+static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint32_t tsc_khz)
+{
+	char tsc[40] = "";
+
+	if (req->accel == LAUNCH_TCG && tsc_khz != 0)
+		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%u", tsc_khz);
+	add(a, "-kernel");
+	addf(a, "/proc/self/fd/%d", VMM_FD_KERNEL);
+	add(a, "-initrd");
+	addf(a, "/proc/self/fd/%d", VMM_FD_INITRAMFS);
+	add(a, "-append");
+	addf(a, KERNEL_PARAMETERS "%s%s%s", tsc, req->cmdline[0] ? " " : "", req->cmdline);
+}
+
+int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,
+		    uint32_t tsc_khz)
+{
+	memset(out, 0, sizeof(*out));
+	if (req->memory_mib < VMM_MIN_MEMORY_MIB || req->memory_mib > VMM_MAX_MEMORY_MIB ||
+	    req->vcpus < 1 || req->vcpus > VMM_MAX_VCPUS || req->cid < VMM_MIN_CID ||
+	    req->cid == UINT32_MAX || (req->accel != LAUNCH_KVM && req->accel != LAUNCH_TCG)) {
+		errno = EINVAL;
+		return -1;
+	}
+	add(out, qemu);
+	add(out, "-name");
+	add(out, req->id);
+	add(out, "-nodefaults");
+	add(out, "-no-user-config");
+	add(out, "-no-reboot");
+	add(out, "-display");
+	add(out, "none");
+	add(out, "-sandbox");
+	add(out, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+	add_machine(out, req);
+	add_devices(out, req);
+	add_kernel(out, req, tsc_khz);
+	if (out->argc == QEMU_MAX_ARGS) {
+		errno = E2BIG;
+		return -1;
+	}
+	return 0;
+}
+
+/* Everything that the program at the other end writes, until EOF, the buffer is full, or time is up. */
+static size_t read_for(int fd, char *buf, size_t size, int ms)
+{
+	struct timespec start, now;
+	size_t len = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	while (len < size) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		ssize_t n;
+		int left;
+
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		left = ms - (int)((now.tv_sec - start.tv_sec) * 1000 +
+				  (now.tv_nsec - start.tv_nsec) / 1000000);
+		if (left <= 0 || poll(&p, 1, left) == 0)
+			break;
+		n = read(fd, buf + len, size - len);
+		if (n == 0 || (n < 0 && errno != EINTR))
+			break;
+		len += n > 0 ? (size_t)n : 0;
+	}
+	return len;
+}
+
+static _Noreturn void run_version(const char *qemu, int out)
+{
+	sigset_t none;
+	int null = open("/dev/null", O_RDWR);
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDERR_FILENO);
+	dup2(out, STDOUT_FILENO);
+	close_range(3, ~0u, 0);
+	execl(qemu, qemu, "--version", (char *)NULL);
+	_exit(127);
+}
+
+void qemu_ask_version(const char *qemu, char *version, size_t size)
+{
+	static const char before[] = "version ";
+	char text[256];
+	const char *at;
+	size_t len;
+	int out[2];
+	pid_t pid;
+
+	version[0] = '\0';
+	if (pipe2(out, O_CLOEXEC) < 0)
+		return;
+	pid = fork();
+	if (pid == 0)
+		run_version(qemu, out[1]);
+	fd_close(&out[1]);
+	len = pid > 0 ? read_for(out[0], text, sizeof(text) - 1, VERSION_MS) : 0;
+	fd_close(&out[0]);
+	if (pid > 0) {
+		kill(pid, SIGKILL); /* it said all, or is too slow */
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	text[len] = '\0';
+	at = strstr(text, before);
+	if (at) {
+		at += sizeof(before) - 1;
+		snprintf(version, size, "%.*s", (int)strspn(at, "0123456789."), at);
+	}
+}
