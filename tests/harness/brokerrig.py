@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
@@ -56,8 +56,8 @@ class BrokerRig:
             self._make_template()
             self.args += ["--test-vmm", str(self.fake_dir / "vmm")]
         elif templates is not None:
-            (self.state / "templates").parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.state / "templates").symlink_to(templates)
+            self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copytree(templates, self.state / "templates", copy_function=os.link, dirs_exist_ok=True)
         self.client = Client(str(self.socket))
         if start:
             self.start()
@@ -117,25 +117,36 @@ class BrokerRig:
     def command(self) -> List[str]:
         return [procs.binary("hutchd"), "--socket", str(self.socket), "--state", str(self.state), *self.args]
 
-    def spawn(self) -> subprocess.Popen:
+    def spawn(self, *more: str, pass_fds: Sequence[int] = ()) -> subprocess.Popen:
         """Start a broker and do not wait for it."""
         with open(self.log, "ab") as log:
             return subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, umask=self.umask
+                [*self.command(), *more],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                umask=self.umask,
+                pass_fds=pass_fds,
             )
 
-    def start(self) -> None:
-        self.process = self.spawn()
+    def spawn_ready(self) -> tuple:
+        """Start a broker and a descriptor that becomes readable when it serves (or has ended)."""
+        ready, told = os.pipe()
         try:
-            self.wait_ready(self.process.pid)
-        except BaseException:
+            return self.spawn("--ready-fd", str(told), pass_fds=[told]), ready
+        finally:
+            os.close(told)
+
+    def start(self) -> None:
+        self.process, ready = self.spawn_ready()
+        try:
+            came = select.select([ready], [], [], START_SECONDS)[0] and os.read(ready, 1)
+        finally:
+            os.close(ready)
+        if not came:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"hutchd did not come up; its log:\n{self.log_text()[-3000:]}") from sys.exc_info()[1]
-
-    def wait_ready(self, pid: int) -> None:
-        procs.wait_for_file(self.socket, pid, START_SECONDS)
-        procs.connect_when_listening(self.client.ping, START_SECONDS)
+            raise AssertionError(f"hutchd did not come up; its log:\n{self.log_text()[-3000:]}")
 
     @property
     def pid(self) -> int:
@@ -166,7 +177,7 @@ class BrokerRig:
 
     def rundirs(self) -> List[str]:
         """Run directories of VMs in the state directory, by name."""
-        root = self.state / "vms"
+        root = self.state / "vm"
         return sorted(p.name for p in root.iterdir()) if root.is_dir() else []
 
     def files(self) -> List[str]:

@@ -277,7 +277,7 @@ class Vmm:
     # the guest
 
     def start_agent(self):
-        dial = [] if self.conf.get("no_dial") else ["--dial", os.path.join(os.getcwd(), "vsock_521")]
+        dial = [] if self.conf.get("no_dial") else ["--dial", "vsock_521"]
         agent = [self.conf["agent"], "--unix", self.agent_socket] + dial + self.conf.get("agent_args", [])
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--pid", "--mount", "--uts", "--fork",
