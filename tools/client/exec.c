@@ -67,8 +67,8 @@ int hutch_start_exec(struct hutch *h, const char *vm, const struct hutch_exec_op
 	return r;
 }
 
-int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result *out,
-			   struct hutch_failure *why)
+static int read_result(const struct hutch_doc *doc, bool detached, struct hutch_exec_result *out,
+		       struct hutch_failure *why)
 {
 	struct hutch_error err = {0};
 	struct exec_result r;
@@ -78,6 +78,9 @@ int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result
 		      "the public result holds what the protocol's does");
 	if (exec_result_decode(&r, doc->payload, doc->len, &err) < 0)
 		return fail_from(why, &err);
+	/* A status is never made up. */
+	if (!detached && hutch_get(&doc->root, "exit_code") == NULL)
+		return fail_set(why, HUTCH_E_PROTOCOL, 0, "the result of the exec has no exit_code");
 	*out = (struct hutch_exec_result){
 		.pid = r.pid,
 		.started = r.started,
@@ -102,6 +105,12 @@ int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result
 	memcpy(out->start_error.path, r.start_error.path, sizeof(out->start_error.path));
 	memcpy(out->start_error.message, r.start_error.message, sizeof(out->start_error.message));
 	return 0;
+}
+
+int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result *out,
+			   struct hutch_failure *why)
+{
+	return read_result(doc, false, out, why);
 }
 
 /* ---- With callbacks ---- */
@@ -175,7 +184,7 @@ int hutch_exec(struct hutch *h, const char *vm, const struct hutch_exec_options 
 		if (what == HUTCH_AGAIN && hutch_send_room(h) == 0)
 			conn_wait(h, until);
 	}
-	r = hutch_exec_result_read(item.doc, result, why);
+	r = read_result(item.doc, options->detach, result, why);
 	hutch_doc_free(item.doc);
 	return r;
 }

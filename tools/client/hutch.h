@@ -193,7 +193,7 @@ struct hutch_exec_result {
 	} start_error;
 };
 
-/* Read the result of exec.start, exec.attach or exec.wait. */
+/* Read the result of exec.start (not detached: that has only id and pid), exec.attach or exec.wait. */
 HUTCH_API int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result *out,
 				     struct hutch_failure *why);
 

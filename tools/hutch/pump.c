@@ -47,14 +47,14 @@ static void write_failed(struct pump *p)
 
 	if (saved != EPIPE)
 		cli_error(p->cli, "io", saved, "cannot write to standard %s: %s",
-			  p->blocked == &p->out ? "output" : "error", strerror(saved));
+			  p->sink == &p->out ? "output" : "error", strerror(saved));
 	give_up(p, saved == EPIPE ? EXIT_SIGNAL + SIGPIPE : EXIT_HUTCH);
 }
 
 static void write_pending(struct pump *p)
 {
 	while (p->pending_len > 0) {
-		ssize_t n = sink_write(p->blocked, p->pending, p->pending_len);
+		ssize_t n = sink_write(p->sink, p->pending, p->pending_len);
 
 		if (n == 0)
 			return;
@@ -93,7 +93,14 @@ static void on_failure(struct pump *p, const struct hutch_failure *why)
 	p->over = true;
 }
 
-/* Take what the broker has said; false: nothing more is there. */
+static void take(struct pump *p, struct sink *to, const struct hutch_item *item)
+{
+	p->sink = to;
+	p->pending = item->data;
+	p->pending_len = item->len;
+}
+
+/* Take one thing that the broker has said. False: there is nothing, or the output is stuck. */
 static bool step_output(struct pump *p)
 {
 	struct hutch_failure why;
@@ -104,7 +111,10 @@ static bool step_output(struct pump *p)
 		case HUTCH_AGAIN:
 			return false;
 		case HUTCH_STDOUT:
+			take(p, &p->out, &item);
+			break;
 		case HUTCH_STDERR:
+			take(p, &p->err, &item);
 			break;
 		case HUTCH_EVENT:
 			on_event(p, item.doc);
@@ -117,8 +127,6 @@ static bool step_output(struct pump *p)
 			on_failure(p, &why);
 			return true;
 		}
-		p->pending = item.data;
-		p->pending_len = item.len;
 	}
 	write_pending(p);
 	return p->pending_len == 0;
@@ -228,7 +236,7 @@ static void wait_for_work(struct pump *p, bool progress)
 		{.fd = hutch_fd(p->h), .events = hutch_poll_events(p->h)},
 		{.fd = p->side ? hutch_fd(p->side) : -1},
 		{.fd = p->input && hutch_send_room(p->h) > 0 ? STDIN_FILENO : -1, .events = POLLIN},
-		{.fd = held ? sink_fd(p->blocked) : -1, .events = POLLOUT},
+		{.fd = held ? sink_fd(p->sink) : -1, .events = POLLOUT},
 	};
 	int wait_ms = progress ? 0 : -1;
 
@@ -247,12 +255,12 @@ static void wait_for_work(struct pump *p, bool progress)
 		return;
 	if (fds[1].revents != 0)
 		step_side(p);
-	if (fds[2].revents != 0)
-		step_input(p);
 	if (held && fds[3].revents != 0)
-		p->blocked->ready = true;
+		p->sink->ready = true;
 	if (held && fds[0].revents != 0)
 		hutch_send(p->h, NULL, 0);
+	if (fds[2].revents != 0)
+		step_input(p);
 }
 
 void pump_run(struct pump *p, const struct hutch_exec_options *x)
@@ -264,13 +272,12 @@ void pump_run(struct pump *p, const struct hutch_exec_options *x)
 		on_failure(p, &why);
 		return;
 	}
-	for (;;) {
+	while (!p->over) {
 		progress = step_output(p);
 		if (!p->over)
 			step_signals(p);
-		if (p->over)
-			break;
-		wait_for_work(p, progress);
+		if (!p->over)
+			wait_for_work(p, progress);
 	}
 	hutch_close(p->side);
 	p->side = NULL;

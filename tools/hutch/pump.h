@@ -21,8 +21,8 @@ struct pump {
 	int status;	       /* without a result: what to exit with */
 
 	/* Its own. */
-	struct sink *blocked; /* takes the pending bytes when it can */
-	const char *pending;
+	struct sink *sink;   /* of the pending bytes */
+	const char *pending; /* output in hand */
 	size_t pending_len;
 	struct hutch *side; /* carries exec.signal or exec.kill */
 	unsigned interrupts_seen;

@@ -1,0 +1,8 @@
+find_package(Threads REQUIRED)
+hutch_unit_test(client SOURCES client_peer.c LIBS libhutch Threads::Threads)
+hutch_unit_test(client_cli SOURCES client_peer.c LIBS libhutch Threads::Threads)
+target_compile_definitions(test_client_cli PRIVATE HUTCH_CLI="$<TARGET_FILE:hutch>")
+add_dependencies(test_client_cli hutch)
+if(TARGET hutch-agent)
+	add_dependencies(test_client_cli hutch-agent)
+endif()
