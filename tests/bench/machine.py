@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rig of a bench run: a private broker with the base template, one VM for exec figures, and what machine this is."""
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+
+
+class Absent(Exception):
+    """A figure cannot be taken here; the text says why."""
+
+
+class Rig:
+    def __init__(self, root, build):
+        self.root = root
+        self.build = build
+        self.dir = None
+        self.broker = None
+        self._sandbox = None
+
+    def __enter__(self):
+        for name in ("hutchd", "hutch", "hutch-agent", "hutch-bench"):
+            if not os.access(self.bin(name), os.X_OK):
+                raise SystemExit("bench: %s is missing: cmake --preset release && cmake --build --preset release"
+                                 % self.bin(name))
+        self.dir = tempfile.mkdtemp(prefix="hutch-bench.")
+        self.socket = os.path.join(self.dir, "s")
+        ready_r, ready_w = os.pipe()
+        self.log = open(os.path.join(self.dir, "broker.log"), "w")
+        self.broker = subprocess.Popen(
+            [self.bin("hutchd"), "--socket", self.socket, "--state", os.path.join(self.dir, "state"),
+             "--ready-fd", str(ready_w)], pass_fds=[ready_w], stdout=self.log, stderr=self.log)
+        os.close(ready_w)
+        if os.read(ready_r, 1) != b"\n":
+            self._fail("the broker did not start")
+        os.close(ready_r)
+        os.environ["HUTCH_SOCKET"] = self.socket
+        self.cli("template", "build", "base")
+        # The first VM pays for the accelerator's probe; no figure does.
+        self.sandbox()
+        return self
+
+    def __exit__(self, *exc):
+        subprocess.run([self.bin("hutch"), "kill", "--all"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.broker.terminate()
+        self.broker.wait(10)
+        self.log.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def bin(self, name):
+        return os.path.join(self.build, "bin", name)
+
+    def cli(self, *args):
+        r = subprocess.run([self.bin("hutch"), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if r.returncode != 0:
+            self._fail("hutch %s: %s" % (" ".join(args), r.stderr.strip()))
+        return r.stdout
+
+    def sandbox(self):
+        """The VM that the exec figures share."""
+        if self._sandbox is None:
+            from hutch import Sandbox
+            self._sandbox = Sandbox.create(template="base", ttl_seconds=3600)
+        return self._sandbox
+
+    def measure(self, *args):
+        """Run hutch-bench; it prints one sample a line."""
+        r = subprocess.run([self.bin("hutch-bench"), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if r.returncode != 0:
+            raise RuntimeError("hutch-bench %s: %s" % (" ".join(args), r.stderr.strip()))
+        return [float(line) for line in r.stdout.split()]
+
+    def _fail(self, why):
+        self.log.flush()
+        with open(self.log.name) as f:
+            tail = f.read()[-2000:]
+        raise SystemExit("bench: %s\n%s" % (why, tail))
+
+
+def describe(rig):
+    """What machine and versions the figures are from."""
+    info = rig.sandbox().info()
+    cpu = platform.processor() or "?"
+    with open("/proc/cpuinfo") as f:
+        for line in f:
+            if line.startswith("model name"):
+                cpu = line.split(":", 1)[1].strip()
+                break
+    with open("/proc/loadavg") as f:
+        load = f.read().split()[0]
+    yield "machine: %d x %s, Linux %s, load %s" % (os.cpu_count(), cpu, platform.release(), load)
+    yield "VMM: %s %s, accelerator %s" % (info.get("vmm"), info.get("vmm_version"), info.get("accel"))
