@@ -38,7 +38,7 @@ int process_read(pid_t pid, struct process_stat *out)
 	rest = strrchr(buf, ')');
 	if (!rest || sscanf(rest,
 			    ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			    "%*s %*s %llu",
+			    "%*s %*s %*s %llu",
 			    &out->state, &ppid, &pgid, &sid, &start) != 5) {
 		errno = EPROTO;
 		return -1;
