@@ -159,9 +159,9 @@ void mp_kv_str(struct mp_buf *b, const char *key, const char *s);
 
 /*
  * A whole frame in b: frame_begin reserves the header, the caller puts one map, frame_finish
- * patches the header. frame_finish returns 0, or -1 when b failed or the payload is above
- * frame_max(type); b is then as it was before frame_begin, failed is cleared, and another frame (an
- * ERROR, say) may take its place.
+ * patches the header. frame_finish returns 0; or -1 when b failed or the payload is above
+ * frame_max(type): the frame is then taken out of b again, which holds whole frames only, and
+ * failed is set. A caller that handles it clears failed, and may put an ERROR in its place.
  */
 size_t mp_frame_begin(struct mp_buf *b);
 int mp_frame_finish(struct mp_buf *b, size_t start, unsigned type, unsigned flags);

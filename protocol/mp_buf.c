@@ -290,6 +290,6 @@ int mp_frame_finish(struct mp_buf *b, size_t start, unsigned type, unsigned flag
 	}
 	b->len = start;
 	b->depth = 0;
-	b->failed = false;
+	b->failed = true;
 	return -1;
 }
