@@ -39,11 +39,12 @@ bool __wrap_msgpack_zone_init(msgpack_zone *zone, size_t chunk_size)
 	return !no_zone && __real_msgpack_zone_init(zone, chunk_size);
 }
 
+/* Of CPU time: other work on the machine does not count. */
 static double seconds(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
@@ -321,7 +322,8 @@ START_TEST(every_mutation_is_refused_or_decoded)
 			buf[at] = (uint8_t)v;
 			good = codec_check(buf, len, &err) == 0;
 			accepted += good;
-			ck_assert_int_eq(mp_doc_parse(&doc, buf, len, &err), good ? 0 : -1);
+			if ((mp_doc_parse(&doc, buf, len, &err) == 0) != good)
+				ck_abort_msg("byte %zu as 0x%02x: check and decoder differ", at, v);
 			mp_doc_free(&doc);
 		}
 		buf[at] = was;
@@ -561,6 +563,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
+	tcase_set_timeout(gate, 60);
 	tcase_add_loop_test(gate, few_bytes_that_claim_much, 0, 11);
 	tcase_add_test(gate, nested_claims_that_fit);
 	tcase_add_test(gate, sixteen_levels_and_no_more);
