@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of boot; see boot.h. Every mount point is made if it is missing: the image may be empty. */
+#include "guest/boot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "guest/agent.h"
+#include "guest/limits.h"
+#include "guest/log.h"
+
+static char *failures[AGENT_MAX_FAILURES];
+static unsigned nfailures;
+
+void boot_failed(const char *fmt, ...)
+{
+	int errnum = errno, n;
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (errnum && n >= 0 && n < (int)sizeof(text))
+		snprintf(text + n, sizeof(text) - (size_t)n, ": %s", strerror(errnum));
+	log_info("boot: %s", text);
+	if (nfailures < AGENT_MAX_FAILURES && (failures[nfailures] = strdup(text)))
+		nfailures++;
+}
+
+const char *boot_failure(unsigned i)
+{
+	return i < nfailures ? failures[i] : NULL;
+}
+
+struct mount_row {
+	const char *type, *where, *options;
+	unsigned long flags;
+	mode_t mode; /* of the mount point, when it is made */
+};
+
+static const struct mount_row mounts[] = {
+	{"proc", "/proc", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC, 0555},
+	{"sysfs", "/sys", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC, 0555},
+	{"devpts", "/dev/pts", "gid=5,mode=620,ptmxmode=666", MS_NOSUID | MS_NOEXEC, 0755},
+	{"tmpfs", "/dev/shm", "mode=1777", MS_NOSUID | MS_NODEV, 01777},
+	{"tmpfs", "/run", "mode=755", MS_NOSUID | MS_NODEV, 0755},
+	{"cgroup2", "/sys/fs/cgroup", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC, 0755},
+};
+
+static const struct mount_row tmp_row = {"tmpfs", "/tmp", "mode=1777", MS_NOSUID | MS_NODEV, 01777};
+
+static void mount_one(const struct mount_row *m)
+{
+	if (mkdir(m->where, m->mode) < 0 && errno != EEXIST && errno != EROFS) {
+		boot_failed("mkdir %s", m->where);
+		return;
+	}
+	/* EBUSY: the kernel or an initramfs mounted it already */
+	if (mount(m->type, m->where, m->type, m->flags, m->options) < 0 && errno != EBUSY)
+		boot_failed("mount %s on %s", m->type, m->where);
+}
+
+/* /tmp is the image's own where that lies on a disk; in memory, or read-only, it is a tmpfs. */
+static void mount_tmp(void)
+{
+	struct statfs root;
+
+	if (statfs("/", &root) < 0 || (root.f_flags & ST_RDONLY) ||
+	    (unsigned long)root.f_type == TMPFS_MAGIC ||
+	    (unsigned long)root.f_type == RAMFS_MAGIC) {
+		mount_one(&tmp_row);
+		return;
+	}
+	if (mkdir("/tmp", 01777) == 0)
+		chmod("/tmp", 01777); /* whatever the umask */
+	else if (errno != EEXIST)
+		boot_failed("mkdir /tmp");
+}
+
+static void make_node(const char *path, mode_t mode, unsigned major, unsigned minor)
+{
+	if (mknod(path, S_IFCHR | mode, makedev(major, minor)) < 0 && errno != EEXIST)
+		boot_failed("mknod %s", path);
+}
+
+static void make_links(void)
+{
+	static const char *const links[][2] = {
+		{"/proc/self/fd", "/dev/fd"},
+		{"/proc/self/fd/0", "/dev/stdin"},
+		{"/proc/self/fd/1", "/dev/stdout"},
+		{"/proc/self/fd/2", "/dev/stderr"},
+	};
+
+	for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++)
+		if (symlink(links[i][0], links[i][1]) < 0 && errno != EEXIST)
+			boot_failed("symlink %s", links[i][1]);
+}
+
+/* Linux gives lo its addresses when it is brought up. */
+static void loopback_up(void)
+{
+	struct ifreq ifr = {.ifr_name = "lo"};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &ifr) < 0) {
+		boot_failed("network interface lo");
+	} else {
+		ifr.ifr_flags |= IFF_UP;
+		if (ioctl(fd, SIOCSIFFLAGS, &ifr) < 0)
+			boot_failed("network interface lo cannot be brought up");
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+/* A device for 0, 1 and 2, and the console for log lines. Before this, no descriptor may be open at all. */
+static void open_stdio(void)
+{
+	int fd, console;
+
+	do { /* hold 0 to 2, so that nothing else lands there */
+		fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	} while (fd >= 0 && fd < 3);
+	fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int i = 0; fd >= 0 && i < 3; i++)
+		dup2(fd, i);
+	if (fd > 2)
+		close(fd);
+	console = open("/dev/console", O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	log_setup(console >= 0 ? console : 2, false);
+}
+
+void boot_early(void)
+{
+	int no_dev;
+
+	if (mkdir("/dev", 0755) < 0 && errno != EEXIST)
+		errno = 0; /* the mount tells */
+	no_dev = mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID, "mode=0755") < 0 &&
+		 errno != EBUSY;
+	if (no_dev)
+		mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=0755");
+	mknod("/dev/null", S_IFCHR | 0666, makedev(1, 3));
+	mknod("/dev/console", S_IFCHR | 0600, makedev(5, 1));
+	open_stdio();
+	if (!no_dev)
+		return;
+	errno = 0;
+	boot_failed("no devtmpfs, /dev holds the least only");
+	make_node("/dev/zero", 0666, 1, 5);
+	make_node("/dev/full", 0666, 1, 7);
+	make_node("/dev/random", 0666, 1, 8);
+	make_node("/dev/urandom", 0666, 1, 9);
+	make_node("/dev/tty", 0666, 5, 0);
+	make_node("/dev/ptmx", 0666, 5, 2);
+}
+
+void boot(void)
+{
+	for (size_t i = 0; i < sizeof(mounts) / sizeof(*mounts); i++)
+		mount_one(&mounts[i]);
+	mount_tmp();
+	make_links();
+	loopback_up();
+	if (sethostname("hutch", 5) < 0)
+		boot_failed("sethostname");
+	boot_modules();
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ping and the agent.* methods (wire.md section 3). */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "guest/agent.h"
+#include "guest/boot.h"
+#include "guest/calls.h"
+#include "guest/exec_table.h"
+#include "guest/identity.h"
+#include "guest/power.h"
+#include "protocol/msg_exec.h"
+
+static void answer_empty(struct conn *c)
+{
+	msg_empty_result_encode(conn_out(c));
+	conn_answered(c);
+}
+
+int call_ping(struct conn *c, const struct msg_call *call, struct hutch_error *err)
+{
+	(void)call;
+	(void)err;
+	answer_empty(c);
+	return 0;
+}
+
+/* Resident memory of the agent, from /proc/self/statm (proc(5)): pages. */
+static uint64_t rss_kib(void)
+{
+	unsigned long size, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lu %lu", &size, &resident) != 2)
+		resident = 0;
+	fclose(f);
+	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+int call_agent_info(struct conn *c, const struct msg_call *call, struct hutch_error *err)
+{
+	struct mp_buf *b = conn_out(c);
+	size_t start = mp_frame_begin(b);
+
+	(void)call;
+	(void)err;
+	mp_map_begin(b);
+	mp_kv_str(b, "name", AGENT_NAME);
+	mp_kv_str(b, "boot_id", agent.boot_id);
+	mp_kv_uint(b, "generation", agent.generation);
+	mp_kv_bool(b, "pid1", agent.mode == AGENT_PID1);
+	mp_kv_uint(b, "uptime_ms", (loop_now() - agent.started_ns) / 1000000u);
+	mp_kv_uint(b, "rss_kib", rss_kib());
+	mp_kv_uint(b, "execs", exec_living());
+	mp_kv_uint(b, "connections", conn_count());
+	mp_key(b, "failures");
+	mp_array_begin(b);
+	for (unsigned i = 0; boot_failure(i); i++)
+		mp_put_str(b, boot_failure(i));
+	mp_array_end(b);
+	mp_map_end(b);
+	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
+	conn_answered(c);
+	return 0;
+}
+
+int call_agent_identity(struct conn *c, const struct msg_call *call, struct hutch_error *err)
+{
+	struct agent_identity id;
+	int ret = agent_identity_decode(&id, call->params, call->params_len, err);
+
+	if (ret == 0)
+		ret = identity_set(&id, err);
+	agent_identity_free(&id);
+	if (ret == 0) {
+		struct mp_buf *b = conn_out(c);
+		size_t start = mp_frame_begin(b);
+
+		mp_map_begin(b);
+		mp_kv_uint(b, "generation", agent.generation);
+		mp_map_end(b);
+		mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
+		conn_answered(c);
+	}
+	return ret;
+}
+
+int call_agent_shutdown(struct conn *c, const struct msg_call *call, struct hutch_error *err)
+{
+	uint32_t grace_ms;
+
+	if (msg_grace_decode(&grace_ms, POWER_GRACE_MS, call->params, call->params_len, err) < 0)
+		return -1;
+	answer_empty(c);
+	power_down(grace_ms);
+	return 0;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who this machine is: given by the broker after boot and after a restore. */
+#ifndef HUTCH_GUEST_IDENTITY_H
+#define HUTCH_GUEST_IDENTITY_H
+
+#include "protocol/msg_exec.h"
+
+/*
+ * Apply id; from then on all methods are answered. Repeating the generation in force does nothing. -1 with
+ * err, stage set when a step failed: then the old one, or none, stays in force.
+ */
+int identity_set(const struct agent_identity *id, struct hutch_error *err);
+
+#endif

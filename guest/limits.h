@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every bound of the agent in one table, each with what happens when it is reached. */
+#ifndef HUTCH_GUEST_LIMITS_H
+#define HUTCH_GUEST_LIMITS_H
+
+/* Connections; one more is closed at once. */
+#define AGENT_MAX_CONNS 1024
+/* Execs whose process lives or whose output is still read; one more is ERROR busy. */
+#define AGENT_MAX_EXECS 512
+/* Records of ended execs; the oldest is forgotten. */
+#define AGENT_MAX_RECORDS 256
+/* A record that nobody collected is forgotten after this. */
+#define AGENT_RECORD_MS 60000
+/* An exec whose owner's connection was lost is ended after this, unless a new owner attached. */
+#define AGENT_ORPHAN_MS 60000
+
+/* Output kept per stream: first allocation, kept for late readers, and the most that back-pressure allows. */
+#define RING_MIN     512u
+#define RING_HISTORY (64u << 10)
+#define RING_MAX     (256u << 10)
+/*
+ * All rings together. Beyond RING_PRESSURE ended execs lose their output, oldest first. At RING_TOTAL no ring
+ * grows beyond RING_FLOOR: history is shorter, and an owner that does not read stalls its program sooner.
+ */
+#define RING_PRESSURE (4u << 20)
+#define RING_TOTAL    (8u << 20)
+#define RING_FLOOR    (4u << 10)
+
+/* Payload of one STDOUT or STDERR frame; also what is buffered for a connection that does not read. */
+#define AGENT_DATA_FRAME (32u << 10)
+/* Frames up to this are copied into the connection's buffer, so that output and result leave in one write. */
+#define AGENT_COPY_FRAME (4u << 10)
+/* Unsent answers of one connection; at the bound the connection is dropped. */
+#define AGENT_OUT_MAX (2u << 20)
+/* Bytes read from a connection at once; what input waits for its program is at most this. */
+#define AGENT_READ_CHUNK (64u << 10)
+/* Half-received CALLs above AGENT_READ_CHUNK, all connections together; one more is ERROR busy, and closed. */
+#define AGENT_CALL_TOTAL (4u << 20)
+/* A connection that ends with an error has this long to read it. */
+#define AGENT_LINGER_MS 1000
+
+/*
+ * The output of a command without input is first looked at when the command ends or after this, whichever is
+ * sooner: most commands are that short, and then cost no wake-up but their end.
+ */
+#define AGENT_HOLD_MS 3
+/* Pipes that background processes still hold after their exec ended; at the bound the oldest is closed. */
+#define AGENT_MAX_LEFTOVERS 512
+/* Each of them is read once per this, at most a pipe's worth, and discarded. */
+#define AGENT_LEFTOVER_MS 100
+/* A killed process tree that is not gone after this (uninterruptible sleep) is no longer waited for. */
+#define AGENT_KILL_WAIT_MS 10000
+
+/* Cgroups kept for the next execs; more are removed when they are empty. */
+#define AGENT_CGROUP_POOL 64
+
+/* Bytes of argv kept per exec for exec.list; the rest is left out. */
+#define AGENT_ARGV_KEPT 384
+/* A line of /etc/passwd or /etc/group beyond this is skipped. */
+#define AGENT_USER_LINE 1024
+/* Supplementary groups; the rest is left out. */
+#define AGENT_MAX_GROUPS 64
+
+/* Boot failures kept for agent.info. */
+#define AGENT_MAX_FAILURES 32
+/* Redial of the host after the control connection was lost: first and longest pause. */
+#define AGENT_DIAL_MIN_MS 5
+#define AGENT_DIAL_MAX_MS 30000
+
+/* Descriptors: connections, three pipes and two cgroup files per exec, leftovers, and a few. */
+#define AGENT_NOFILE 8192
+
+#endif
