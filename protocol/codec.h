@@ -156,6 +156,10 @@ void mp_put_raw(struct mp_buf *b, const void *p, size_t n); /* one already encod
 void mp_kv_bool(struct mp_buf *b, const char *key, bool v);
 void mp_kv_uint(struct mp_buf *b, const char *key, uint64_t v);
 void mp_kv_str(struct mp_buf *b, const char *key, const char *s);
+/* The same, left out when the value is the default, false, or NULL or empty. */
+void mp_kv_uint_unless(struct mp_buf *b, const char *key, uint64_t v, uint64_t dflt);
+void mp_kv_true(struct mp_buf *b, const char *key, bool v);
+void mp_kv_text(struct mp_buf *b, const char *key, const char *s);
 
 /*
  * A whole frame in b: frame_begin reserves the header, the caller puts one map, frame_finish

@@ -265,6 +265,24 @@ void mp_kv_str(struct mp_buf *b, const char *key, const char *s)
 	mp_put_str(b, s);
 }
 
+void mp_kv_uint_unless(struct mp_buf *b, const char *key, uint64_t v, uint64_t dflt)
+{
+	if (v != dflt)
+		mp_kv_uint(b, key, v);
+}
+
+void mp_kv_true(struct mp_buf *b, const char *key, bool v)
+{
+	if (v)
+		mp_kv_bool(b, key, true);
+}
+
+void mp_kv_text(struct mp_buf *b, const char *key, const char *s)
+{
+	if (s && s[0])
+		mp_kv_str(b, key, s);
+}
+
 size_t mp_frame_begin(struct mp_buf *b)
 {
 	static const uint8_t header[HUTCH_FRAME_HEADER];

@@ -76,8 +76,7 @@ int msg_hello_encode(struct mp_buf *out, const struct msg_hello *m)
 	else
 		out->failed = true;
 	mp_kv_str(out, "name", m->name);
-	if (m->boot_id[0])
-		mp_kv_str(out, "boot_id", m->boot_id);
+	mp_kv_text(out, "boot_id", m->boot_id);
 	if (m->role == ROLE_AGENT) {
 		mp_kv_uint(out, "generation", m->generation);
 		mp_kv_bool(out, "pid1", m->pid1);
@@ -122,12 +121,9 @@ int msg_call_encode(struct mp_buf *out, const struct msg_call *m, unsigned flags
 
 	mp_map_begin(out);
 	mp_kv_str(out, "method", m->method);
-	if (m->vm[0])
-		mp_kv_str(out, "vm", m->vm);
-	if (m->id[0])
-		mp_kv_str(out, "id", m->id);
-	if (m->key[0])
-		mp_kv_str(out, "key", m->key);
+	mp_kv_text(out, "vm", m->vm);
+	mp_kv_text(out, "id", m->id);
+	mp_kv_text(out, "key", m->key);
 	if (m->params) {
 		mp_key(out, "params");
 		mp_put_raw(out, m->params, m->params_len);
@@ -174,14 +170,10 @@ int msg_error_encode(struct mp_buf *out, const struct hutch_error *e)
 	mp_kv_str(out, "message", e->message);
 	if (e->errnum > 0)
 		mp_kv_uint(out, "errno", (uint64_t)e->errnum);
-	if (errno_name)
-		mp_kv_str(out, "errno_name", errno_name);
-	if (e->stage[0])
-		mp_kv_str(out, "stage", e->stage);
-	if (e->path[0])
-		mp_kv_str(out, "path", e->path);
-	if (e->retryable)
-		mp_kv_bool(out, "retryable", true);
+	mp_kv_text(out, "errno_name", errno_name);
+	mp_kv_text(out, "stage", e->stage);
+	mp_kv_text(out, "path", e->path);
+	mp_kv_true(out, "retryable", e->retryable);
 	mp_map_end(out);
 	return mp_frame_finish(out, start, FRAME_ERROR, FRAME_END);
 }

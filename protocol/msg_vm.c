@@ -73,16 +73,13 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 	mp_map_begin(out);
 	if (m->template_name[0] && strcmp(m->template_name, DEFAULT_TEMPLATE) != 0)
 		mp_kv_str(out, "template", m->template_name);
-	if (m->name[0])
-		mp_kv_str(out, "name", m->name);
+	mp_kv_text(out, "name", m->name);
 	if (m->ttl_ms != HUTCH_DEFAULT_TTL_MS)
-		mp_kv_uint(out, "ttl_ms", m->ttl_ms);
+		mp_kv_uint_unless(out, "ttl_ms", m->ttl_ms, 0);
 	if (m->timeout_ms != HUTCH_DEFAULT_BOOT_TIMEOUT_MS)
-		mp_kv_uint(out, "timeout_ms", m->timeout_ms);
-	if (m->memory_mib)
-		mp_kv_uint(out, "memory_mib", m->memory_mib);
-	if (m->vcpus)
-		mp_kv_uint(out, "vcpus", m->vcpus);
+		mp_kv_uint_unless(out, "timeout_ms", m->timeout_ms, 0);
+	mp_kv_uint_unless(out, "memory_mib", m->memory_mib, 0);
+	mp_kv_uint_unless(out, "vcpus", m->vcpus, 0);
 	if (m->metadata_pairs > 0) {
 		mp_key(out, "metadata");
 		mp_map_begin(out);

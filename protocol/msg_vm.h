@@ -17,6 +17,7 @@ struct vm_create {
 /* Defaults filled in. Free with vm_create_free in any case. */
 int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct hutch_error *err);
 void vm_create_free(struct vm_create *m);
+/* Append the params map alone; fields that are 0, empty or at their defaults are left out. */
 void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m);
 
 int vm_set_ttl_decode(uint64_t *ttl_ms, const void *params, size_t len, struct hutch_error *err);

@@ -6,24 +6,9 @@
 #include <string.h>
 
 #include "protocol/msg.h"
+#include "tests/unit/mp_frame.h"
 #include "tests/unit/mp_mutate.h"
 #include "tests/unit/mp_text.h"
-
-/* The payload of the only frame in b. */
-static const uint8_t *payload(const struct mp_buf *b, enum frame_type type, unsigned flags,
-			      size_t *len)
-{
-	struct hutch_error err;
-	struct frame f;
-
-	ck_assert_uint_ge(b->len, HUTCH_FRAME_HEADER);
-	ck_assert_int_eq(frame_decode(b->data, &f, &err), 0);
-	ck_assert_int_eq(f.type, type);
-	ck_assert_uint_eq(f.flags, flags);
-	ck_assert_uint_eq(f.length + HUTCH_FRAME_HEADER, b->len);
-	*len = f.length;
-	return b->data + HUTCH_FRAME_HEADER;
-}
 
 #define BOOT_ID "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
 
@@ -46,7 +31,7 @@ START_TEST(hello_round_trip)
 	size_t len;
 
 	ck_assert_int_eq(msg_hello_encode(&b, &cases[_i]), 0);
-	p = payload(&b, FRAME_HELLO, 0, &len);
+	p = only_payload(&b, FRAME_HELLO, 0, &len);
 	memset(&got, 0xff, sizeof(got));
 	ck_assert_int_eq(msg_hello_decode(&got, p, len, &err), 0);
 	ck_assert_uint_eq(got.proto, 1);
@@ -149,7 +134,7 @@ START_TEST(call_round_trip)
 	size_t len;
 
 	ck_assert_int_eq(msg_call_encode(&b, m, _i ? 0 : FRAME_END), 0);
-	p = payload(&b, FRAME_CALL, _i ? 0 : FRAME_END, &len);
+	p = only_payload(&b, FRAME_CALL, _i ? 0 : FRAME_END, &len);
 	memset(&got, 0xff, sizeof(got));
 	ck_assert_int_eq(msg_call_decode(&got, p, len, &err), 0);
 	ck_assert_str_eq(got.method, m->method);
@@ -290,7 +275,7 @@ START_TEST(error_round_trip)
 		strcpy(e.path, k % 4 ? "" : "/a/\xff");
 		e.retryable = k % 5 == 0;
 		ck_assert_int_eq(msg_error_encode(&b, &e), 0);
-		p = payload(&b, FRAME_ERROR, FRAME_END, &len);
+		p = only_payload(&b, FRAME_ERROR, FRAME_END, &len);
 		memset(&got, 0xff, sizeof(got));
 		ck_assert_int_eq(msg_error_decode(&got, p, len, &err), 0);
 		ck_assert_int_eq(got.kind, e.kind);
@@ -330,7 +315,7 @@ START_TEST(error_without_a_kind_is_internal)
 	size_t len;
 
 	ck_assert_int_eq(msg_error_encode(&b, &e), 0);
-	p = payload(&b, FRAME_ERROR, FRAME_END, &len);
+	p = only_payload(&b, FRAME_ERROR, FRAME_END, &len);
 	ck_assert_int_eq(msg_error_decode(&got, p, len, &err), 0);
 	ck_assert_int_eq(got.kind, HUTCH_E_INTERNAL);
 	mp_buf_free(&b);
