@@ -83,12 +83,10 @@ static int get_number(const json_t *root, const char *template, const char *fiel
 
 static int read_fields(struct template *t, const json_t *root, struct hutch_error *err)
 {
-	char inner[sizeof(t->name)];
 	uint64_t version, memory, vcpus;
 
 	if (get_number(root, t->name, "version", TEMPLATE_VERSION, TEMPLATE_VERSION, &version,
 		       err) < 0 ||
-	    get_text(root, t->name, "name", t->name, inner, sizeof(inner), err) < 0 ||
 	    get_file(root, t->name, "kernel", t->kernel, sizeof(t->kernel), err) < 0 ||
 	    get_file(root, t->name, "initramfs", t->initramfs, sizeof(t->initramfs), err) < 0 ||
 	    get_text(root, t->name, "cmdline", "", t->cmdline, sizeof(t->cmdline), err) < 0 ||

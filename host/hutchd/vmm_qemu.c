@@ -136,14 +136,14 @@ int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch
 	return 0;
 }
 
-/* Everything that the program at the other end writes, until EOF, the buffer is full, or time is up. */
-static size_t read_for(int fd, char *buf, size_t size, int ms)
+/* What the program at the other end writes, until a line is whole, EOF, the buffer is full, or time is up. */
+static size_t read_line_for(int fd, char *buf, size_t size, int ms)
 {
 	struct timespec start, now;
 	size_t len = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &start);
-	while (len < size) {
+	while (len < size && !memchr(buf, '\n', len)) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		ssize_t n;
 		int left;
@@ -192,7 +192,7 @@ void qemu_ask_version(const char *qemu, char *version, size_t size)
 	if (pid == 0)
 		run_version(qemu, out[1]);
 	fd_close(&out[1]);
-	len = pid > 0 ? read_for(out[0], text, sizeof(text) - 1, VERSION_MS) : 0;
+	len = pid > 0 ? read_line_for(out[0], text, sizeof(text) - 1, VERSION_MS) : 0;
 	fd_close(&out[0]);
 	if (pid > 0) {
 		kill(pid, SIGKILL); /* it said all, or is too slow */

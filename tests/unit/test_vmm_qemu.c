@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* QEMU's command line and version. */
+#include "host/hutchd/vmm_qemu.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/vmm_rig.h"
+
+static struct launch_spawn good(void)
+{
+	struct launch_spawn r = {.id = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0",
+				 .template_name = "base",
+				 .kernel = "vmlinux",
+				 .initramfs = "initramfs.cpio",
+				 .cmdline = "mitigations=off x=y",
+				 .accel = LAUNCH_TCG,
+				 .memory_mib = 256,
+				 .vcpus = 2,
+				 .cid = 77};
+
+	return r;
+}
+
+/* The value behind an option, counting from its n-th use; NULL when it is not there. */
+static const char *value_of(const struct qemu_args *a, const char *option, int n)
+{
+	for (size_t i = 0; i + 1 < a->argc; i++)
+		if (strcmp(a->argv[i], option) == 0 && n-- == 0)
+			return a->argv[i + 1];
+	return NULL;
+}
+
+static bool has(const struct qemu_args *a, const char *arg)
+{
+	for (size_t i = 0; i < a->argc; i++)
+		if (strcmp(a->argv[i], arg) == 0)
+			return true;
+	return false;
+}
+
+START_TEST(a_tcg_vm)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	ck_assert_int_eq(qemu_build_args(&a, "/usr/bin/qemu", &r, 2445398), 0);
+	ck_assert_str_eq(a.argv[0], "/usr/bin/qemu");
+	ck_assert_ptr_null(a.argv[a.argc]);
+	ck_assert_str_eq(value_of(&a, "-name", 0), r.id);
+	ck_assert_str_eq(value_of(&a, "-M", 0),
+			 "microvm,acpi=on,rtc=on,pit=off,pic=off,memory-backend=ram");
+	ck_assert_str_eq(value_of(&a, "-object", 0), "memory-backend-ram,id=ram,size=256M");
+	ck_assert_str_eq(value_of(&a, "-m", 0), "256");
+	ck_assert_str_eq(value_of(&a, "-smp", 0), "2");
+	ck_assert_str_eq(value_of(&a, "-accel", 0), "tcg");
+	ck_assert_str_eq(value_of(&a, "-cpu", 0), "qemu64,+arat,+rdrand");
+	ck_assert_str_eq(value_of(&a, "-device", 0), "vhost-vsock-device,guest-cid=77,vhostfd=3");
+	ck_assert_ptr_null(value_of(&a, "-device", 1));
+	ck_assert_str_eq(value_of(&a, "-add-fd", 0), "fd=7,set=1");
+	ck_assert_str_eq(value_of(&a, "-chardev", 1), "socket,id=qmp,fd=5,server=on,wait=off");
+	ck_assert_str_eq(value_of(&a, "-sandbox", 0),
+			 "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+	ck_assert_str_eq(value_of(&a, "-append", 0),
+			 "console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=2445398 "
+			 "mitigations=off x=y");
+	ck_assert_str_eq(value_of(&a, "-kernel", 0), "/proc/self/fd/8");
+	ck_assert_str_eq(value_of(&a, "-initrd", 0), "/proc/self/fd/9");
+	ck_assert(has(&a, "-nodefaults") && has(&a, "-no-user-config") && has(&a, "-no-reboot"));
+	ck_assert(!has(&a, "-netdev") && !has(&a, "-nic"));
+}
+END_TEST
+
+START_TEST(a_kvm_vm)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	r.accel = LAUNCH_KVM;
+	r.cmdline[0] = '\0';
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 2445398), 0);
+	ck_assert_str_eq(value_of(&a, "-accel", 0), "kvm");
+	ck_assert_str_eq(value_of(&a, "-cpu", 0), "host");
+	ck_assert_str_eq(value_of(&a, "-append", 0), "console=ttyS0 quiet panic=-1 reboot=t");
+}
+END_TEST
+
+START_TEST(numbers_out_of_range)
+{
+	struct qemu_args a;
+	struct launch_spawn r = good();
+
+	r.memory_mib = VMM_MIN_MEMORY_MIB - 1;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	ck_assert_int_eq(errno, EINVAL);
+	r.memory_mib = VMM_MAX_MEMORY_MIB + 1;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	r = good();
+	r.vcpus = 0;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	r.vcpus = VMM_MAX_VCPUS + 1;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	r = good();
+	r.cid = 2;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	r.cid = UINT32_MAX;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+	r = good();
+	r.accel = 0;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), -1);
+}
+END_TEST
+
+START_TEST(the_longest_request_fits)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+	char path[256];
+
+	memset(path, 'p', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	memset(r.cmdline, 'c', sizeof(r.cmdline) - 1);
+	memset(r.id, 'i', sizeof(r.id) - 1);
+	r.memory_mib = VMM_MAX_MEMORY_MIB;
+	r.cid = UINT32_MAX - 1;
+	ck_assert_int_eq(qemu_build_args(&a, path, &r, UINT32_MAX), 0);
+	ck_assert_uint_eq(
+		strlen(value_of(&a, "-append", 0)),
+		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 ") +
+			sizeof(r.cmdline) - 1);
+}
+END_TEST
+
+static void check_version(const char *script, const char *want)
+{
+	char path[128], version[64];
+
+	snprintf(path, sizeof(path), "%s/qemu", rig_dir);
+	rig_write("qemu", script);
+	ck_assert_int_eq(chmod(path, 0700), 0);
+	qemu_ask_version(path, version, sizeof(version));
+	ck_assert_str_eq(version, want);
+}
+
+START_TEST(versions)
+{
+	char version[64];
+
+	check_version("#!/bin/sh\necho 'QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)'\n",
+		      "7.2.22");
+	check_version("#!/bin/sh\necho 'QEMU emulator version 11.1.3'; sleep 1 &\n", "11.1.3");
+	check_version("#!/bin/sh\necho version x\n", "");
+	check_version("#!/bin/sh\nexit 1\n", "");
+	check_version("#!/bin/sh\nyes\n", "");
+	qemu_ask_version("/nonexistent", version, sizeof(version));
+	ck_assert_str_eq(version, "");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("vmm_qemu");
+	TCase *tc = tcase_create("vmm_qemu");
+	SRunner *sr;
+	int failed;
+
+	tcase_add_checked_fixture(tc, rig_make, rig_remove);
+	tcase_set_timeout(tc, 30);
+	tcase_add_test(tc, a_tcg_vm);
+	tcase_add_test(tc, a_kvm_vm);
+	tcase_add_test(tc, numbers_out_of_range);
+	tcase_add_test(tc, the_longest_request_fits);
+	tcase_add_test(tc, versions);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
