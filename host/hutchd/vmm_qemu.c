@@ -77,6 +77,9 @@ static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 
 static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 {
+	/* Without it a virtio-mmio device is a legacy one, and VIRTIO_F_VERSION_1 is never offered. */
+	add(a, "-global");
+	add(a, "virtio-mmio.force-legacy=false");
 	add(a, "-device");
 	addf(a, "vhost-vsock-device,guest-cid=%u,vhostfd=%d", req->cid, VMM_FD_VHOST);
 	/* An fdset gives QEMU the descriptor itself: no path, and appending stays appending. */
