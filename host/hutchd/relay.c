@@ -223,7 +223,8 @@ static void on_client_gone(void *call)
 	memcpy(kill.id, r->id, sizeof(kill.id));
 	guest_link_close(r->link);
 	retire(r);
-	if (!cancel || vm->state >= VM_STOPPING)
+	/* A broker that ends says nothing about the execs of its clients: they can be attached again. */
+	if (!cancel || vm->state >= VM_STOPPING || vm->b->stopping)
 		return;
 	log_info(vm->object, "exec %s: its client has gone, killing it", kill.id);
 	if (!guest_call_start(&vm->pool, NULL, &kill, RELAY_CANCEL_MS, on_canceled, vm))

@@ -194,8 +194,11 @@ static void destroy(struct deferred *d)
 void vm_free(struct vm *vm)
 {
 	struct broker *b = vm->b;
+	struct hutch_error err;
 
 	table_remove(vm);
+	vm_died_error(vm, &err);
+	guest_pool_end(&vm->pool, &err);
 	if (vm->state == VM_DEAD) {
 		event_del(&vm->tomb);
 		TAILQ_REMOVE(&b->tombs, vm, next);
