@@ -33,6 +33,7 @@ struct accel {
 	struct event_base *base;
 	struct launcher *launcher;
 	int state_dir_fd;
+	const char *device;
 	enum vmm_accel mode, verdict;
 	bool lasting; /* the verdict need not be looked into again */
 	char reason[512];
@@ -161,11 +162,11 @@ static void find_out(struct accel *a, const struct template *tpl)
 {
 	struct hutch_error err;
 	char reason[sizeof(a->reason)];
-	int fd = open(KVM_DEVICE, O_RDWR | O_CLOEXEC);
+	int fd = open(a->device, O_RDWR | O_CLOEXEC);
 
 	if (fd < 0) {
 		/* Not for long: it costs nothing to look again, and a group or module may be added. */
-		snprintf(reason, sizeof(reason), KVM_DEVICE ": %s", strerror(errno));
+		snprintf(reason, sizeof(reason), "%s: %s", a->device, strerror(errno));
 		set_verdict(a, ACCEL_TCG, false, reason);
 		return;
 	}
@@ -207,6 +208,7 @@ struct accel *accel_create(struct event_base *base, struct launcher *launcher, i
 	a->base = base;
 	a->launcher = launcher;
 	a->state_dir_fd = state_dir_fd;
+	a->device = KVM_DEVICE;
 	a->mode = mode;
 	a->deliver = event_new(base, -1, 0, on_deliver, a);
 	if (!a->deliver) {
@@ -249,6 +251,11 @@ void accel_cancel(struct accel_wait *w)
 struct accel_status accel_status(const struct accel *a)
 {
 	return (struct accel_status){a->mode, a->verdict, a->reason, a->checked_ms};
+}
+
+void accel_set_kvm_device(struct accel *a, const char *path)
+{
+	a->device = path;
 }
 
 void accel_destroy(struct accel *a)

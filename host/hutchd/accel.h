@@ -19,6 +19,8 @@ struct accel_wait;
 struct accel *accel_create(struct event_base *base, struct launcher *launcher, int state_dir_fd,
 			   enum vmm_accel mode);
 void accel_destroy(struct accel *a);
+/* What stands for /dev/kvm; borrowed. For tests. */
+void accel_set_kvm_device(struct accel *a, const char *path);
 
 typedef void accel_done_fn(void *arg, enum vmm_accel verdict, const char *reason);
 /*
