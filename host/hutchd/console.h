@@ -3,7 +3,7 @@
  * The two logs in a VM's run directory: console.log (the guest's serial console) and vmm.log (the VMM's stdout and stderr).
  *
  * The VMM appends to both files itself, so that nothing is lost when it, the broker, or both die, and no reader can stall the
- * guest. The in-VMM library bounds them: it frees the blocks at their start (host/vsock/logbound.h), so that a
+ * guest. The in-VMM library bounds them: it frees the blocks at their start (host/vsock/vmm_logs.h), so that a
  * file holds its last 64 to 256 KiB behind a hole. Their bytes are the guest's and are shown only through here.
  */
 #ifndef HUTCH_HOST_CONSOLE_H

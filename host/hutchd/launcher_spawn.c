@@ -32,7 +32,7 @@
 /* Sources of the fixed descriptors are kept above all their targets. */
 #define FD_HIGH 64
 
-enum { ENV_MARKER, ENV_VHOST, ENV_VSOCK, ENV_CTL, ENV_DIAL, ENV_DEADLINE, ENV_OURS };
+enum { ENV_MARKER, ENV_VHOST, ENV_VSOCK, ENV_CTL, ENV_CONSOLE, ENV_DIAL, ENV_DEADLINE, ENV_OURS };
 
 struct vmm_image {
 	int fds[VMM_FD_END]; /* source of each fixed descriptor, 0-2 included; -1: none */
@@ -151,6 +151,8 @@ static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 	snprintf(env->ours[ENV_VHOST], sizeof(env->ours[0]), "HUTCH_VHOST_FD=%d", VMM_FD_VHOST);
 	snprintf(env->ours[ENV_VSOCK], sizeof(env->ours[0]), "HUTCH_VSOCK_FD=%d", VMM_FD_VSOCK);
 	snprintf(env->ours[ENV_CTL], sizeof(env->ours[0]), "HUTCH_CTL_FD=%d", VMM_FD_CTL);
+	snprintf(env->ours[ENV_CONSOLE], sizeof(env->ours[0]), "HUTCH_CONSOLE_FD=%d",
+		 VMM_FD_CONSOLE);
 	snprintf(env->ours[ENV_DIAL], sizeof(env->ours[0]), "HUTCH_VSOCK_DIAL=vsock");
 	snprintf(env->ours[ENV_DEADLINE], sizeof(env->ours[0]), "HUTCH_DEADLINE_MS=%llu",
 		 (unsigned long long)req->deadline_ms);

@@ -5,8 +5,8 @@
  * QEMU is started with `-device vhost-vsock-device,vhostfd=N` where N is a dummy descriptor, and with this library
  * preloaded. The library answers the vhost ioctls on N as /dev/vhost-vsock would (vmm_vhost.c), serves the rings and
  * the sockets in a thread of its own (vmm_main.c), answers the broker on a control socket (vmm_ctl.c), ends the process
- * when its time is up (vmm_deadline.c), and keeps the memory file read-only (vmm_open.c). Without HUTCH_VHOST_FD in the
- * environment it does nothing.
+ * when its time is up (vmm_deadline.c), keeps the memory file read-only (vmm_open.c) and the logs small (vmm_logs.c).
+ * Without HUTCH_VHOST_FD in the environment it does nothing.
  */
 #ifndef HUTCH_VSOCK_VMM_H
 #define HUTCH_VSOCK_VMM_H
@@ -19,13 +19,15 @@
 #include "host/vsock/loop.h"
 #include "host/vsock/vmm_ctl.h"
 #include "host/vsock/vmm_deadline.h"
+#include "host/vsock/vmm_logs.h"
 
 struct vmm_config {
-	int vhost_fd;	      /* HUTCH_VHOST_FD; the vhost ioctls on it are ours */
-	int vsock_fd;	      /* HUTCH_VSOCK_FD: hybrid-vsock listening socket; -1: none */
-	int ctl_fd;	      /* HUTCH_CTL_FD: control listening socket; -1: none */
-	const char *dial;     /* HUTCH_VSOCK_DIAL: prefix for the guest's dials; NULL: refused */
-	const char *mem_ro;   /* HUTCH_MEM_RO_PATH: opened read-only whatever is asked; NULL: none */
+	int vhost_fd; /* HUTCH_VHOST_FD; the vhost ioctls on it are ours */
+	int vsock_fd; /* HUTCH_VSOCK_FD: hybrid-vsock listening socket; -1: none */
+	int ctl_fd;   /* HUTCH_CTL_FD: control listening socket; -1: none */
+	int console_fd; /* HUTCH_CONSOLE_FD: the guest's console, a file that is kept small; -1: none */
+	const char *dial;   /* HUTCH_VSOCK_DIAL: prefix for the guest's dials; NULL: refused */
+	const char *mem_ro; /* HUTCH_MEM_RO_PATH: opened read-only whatever is asked; NULL: none */
 	uint64_t deadline_ms; /* HUTCH_DEADLINE_MS; 0: none */
 	bool debug;	      /* HUTCH_VSOCK_DEBUG=1: log connection states */
 };
@@ -37,6 +39,7 @@ struct vmm {
 	struct vsock_dev *dev;
 	struct vmm_ctl ctl;
 	struct vmm_deadline deadline;
+	struct vmm_logs logs;
 	bool owned; /* VHOST_SET_OWNER was called */
 	bool quit;
 	pthread_t thread;

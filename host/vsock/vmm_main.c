@@ -88,7 +88,7 @@ int vmm_config_from_env(struct vmm_config *cfg)
 	if (!getenv("HUTCH_VHOST_FD"))
 		return 0;
 	if (!env_fd("HUTCH_VHOST_FD", &cfg->vhost_fd) || !env_fd("HUTCH_VSOCK_FD", &cfg->vsock_fd) ||
-	    !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) ||
+	    !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) || !env_fd("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
 	    !env_number("HUTCH_DEADLINE_MS", VMM_DEADLINE_MAX_MS, &cfg->deadline_ms))
 		return -1;
 	return 1;
@@ -184,6 +184,8 @@ static bool open_parts(struct vmm *vmm)
 		.debug = vmm->cfg.debug,
 	};
 
+	const int logs[VMM_LOGS] = {vmm->cfg.console_fd, STDERR_FILENO};
+
 	if (loop_init(&vmm->loop) < 0)
 		return false;
 	vmm->wake = (struct loop_source){.fire = wake_fire,
@@ -193,12 +195,14 @@ static bool open_parts(struct vmm *vmm)
 	vmm->dev = vsock_dev_create(&dev);
 	return vmm->dev && vmm_deadline_open(&vmm->deadline, &vmm->loop) == 0 &&
 	       vmm_deadline_set(&vmm->deadline, vmm->cfg.deadline_ms) == 0 &&
+	       vmm_logs_open(&vmm->logs, &vmm->loop, logs) == 0 &&
 	       vmm_ctl_open(&vmm->ctl, vmm, vmm->cfg.ctl_fd) == 0;
 }
 
 static void close_parts(struct vmm *vmm)
 {
 	vmm_ctl_close(&vmm->ctl);
+	vmm_logs_close(&vmm->logs);
 	vmm_deadline_close(&vmm->deadline);
 	vsock_dev_destroy(vmm->dev);
 	if (vmm->wake.fd >= 0)
@@ -219,7 +223,7 @@ struct vmm *vmm_start(const struct vmm_config *cfg)
 		return NULL;
 	}
 	vmm->cfg = *cfg;
-	vmm->loop.epfd = vmm->wake.fd = vmm->deadline.timer.fd = -1;
+	vmm->loop.epfd = vmm->wake.fd = vmm->deadline.timer.fd = vmm->logs.timer.fd = -1;
 	pthread_mutex_init(&vmm->gate, NULL);
 	pthread_mutex_init(&vmm->lock, NULL);
 	if (!open_parts(vmm)) {
