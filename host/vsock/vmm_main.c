@@ -76,6 +76,26 @@ static bool env_fd(const char *name, int *fd)
 	return false;
 }
 
+/*
+ * Our own copy of a descriptor that the VMM has too: it stays as inherited, since QEMU's -add-fd takes only what is not
+ * close-on-exec.
+ */
+static bool env_fd_shared(const char *name, int *fd)
+{
+	uint64_t value = UINT64_MAX;
+
+	*fd = -1;
+	if (!env_number(name, INT_MAX, &value))
+		return false;
+	if (value == UINT64_MAX)
+		return true;
+	*fd = fcntl((int)value, F_DUPFD_CLOEXEC, 0);
+	if (*fd >= 0)
+		return true;
+	vmm_log("%s names descriptor %d: %s", name, (int)value, strerrordesc_np(errno));
+	return false;
+}
+
 int vmm_config_from_env(struct vmm_config *cfg)
 {
 	const char *debug = getenv("HUTCH_VSOCK_DEBUG");
@@ -88,7 +108,7 @@ int vmm_config_from_env(struct vmm_config *cfg)
 	if (!getenv("HUTCH_VHOST_FD"))
 		return 0;
 	if (!env_fd("HUTCH_VHOST_FD", &cfg->vhost_fd) || !env_fd("HUTCH_VSOCK_FD", &cfg->vsock_fd) ||
-	    !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) || !env_fd("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
+	    !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) || !env_fd_shared("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
 	    !env_number("HUTCH_DEADLINE_MS", VMM_DEADLINE_MAX_MS, &cfg->deadline_ms))
 		return -1;
 	return 1;
