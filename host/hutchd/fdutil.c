@@ -137,8 +137,8 @@ int dir_make(int dirfd, const char *name)
 
 	if (!made && errno != EEXIST)
 		return -1;
-	if (made)
-		fchmodat(dirfd, name, 0700, 0); /* a umask may have taken our own bits */
+	if (made && fchmodat(dirfd, name, 0700, 0) < 0) /* a umask may have taken our own bits */
+		return -1;
 	fd = dir_open(dirfd, name);
 	if (fd < 0)
 		return -1;

@@ -98,7 +98,7 @@ static struct launch_reply get_reply(int *pidfd)
 /* Send it with descriptors as a SPAWN has, and read the answer. */
 static struct launch_reply ask(const void *data, size_t len, size_t nfds, int *pidfd)
 {
-	int fds[FD_MAX_PASSED];
+	int fds[FD_MAX_PASSED] = {0};
 	struct launch_reply reply;
 
 	for (size_t i = 0; i < nfds; i++)
