@@ -14,8 +14,9 @@
 
 #include "host/vsock/vmm.h"
 
-#define STACK_BYTES   (128 * 1024)
-#define FDS_FOR_OTHERS 128 /* QEMU's own descriptors and the control socket's, kept free of connections */
+#define STACK_BYTES (128 * 1024)
+#define FDS_FOR_OTHERS \
+	128 /* QEMU's own descriptors and the control socket's, kept free of connections */
 
 void vmm_log(const char *fmt, ...)
 {
@@ -107,8 +108,9 @@ int vmm_config_from_env(struct vmm_config *cfg)
 	};
 	if (!getenv("HUTCH_VHOST_FD"))
 		return 0;
-	if (!env_fd("HUTCH_VHOST_FD", &cfg->vhost_fd) || !env_fd("HUTCH_VSOCK_FD", &cfg->vsock_fd) ||
-	    !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) || !env_fd_shared("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
+	if (!env_fd("HUTCH_VHOST_FD", &cfg->vhost_fd) ||
+	    !env_fd("HUTCH_VSOCK_FD", &cfg->vsock_fd) || !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) ||
+	    !env_fd_shared("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
 	    !env_number("HUTCH_DEADLINE_MS", VMM_DEADLINE_MAX_MS, &cfg->deadline_ms))
 		return -1;
 	return 1;
