@@ -110,7 +110,8 @@ class BrokerRig:
 
     def fake_processes(self) -> List[int]:
         """Fake VMMs, their wrappers and their agents."""
-        return procs.with_text(str(self.fake_dir))
+        found = (procs.stat(pid) for pid in procs.with_text(str(self.fake_dir)))
+        return [s.pid for s in found if s is not None and "--test-vmm" not in procs.command_line(s.pid)]
 
     # the broker
 

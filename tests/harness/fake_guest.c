@@ -16,13 +16,13 @@
 #define PUMP_LIMIT 20000 /* passes; more is a spin */
 #define TABLE_SIZE (8 * sizeof(struct vring_desc))
 
-#define must(cond) \
-	do { \
-		if (!(cond)) { \
+#define must(cond)                                                                                 \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
 			fprintf(stderr, "fake_guest: %s:%d: %s (%s)\n", __func__, __LINE__, #cond, \
-				strerror(errno)); \
-			abort(); \
-		} \
+				strerror(errno));                                                  \
+			abort();                                                                   \
+		}                                                                                  \
 	} while (0)
 
 /* ---- memory ---- */
@@ -32,7 +32,8 @@ static void map_region(struct fg_region *r, uint64_t gpa, size_t size)
 	r->gpa = gpa;
 	r->size = size;
 	r->map_size = size + 2 * GUARD;
-	r->map = mmap(NULL, r->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	r->map = mmap(NULL, r->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		      0);
 	must(r->map != MAP_FAILED);
 	r->hva = (uint8_t *)r->map + GUARD;
 	must(mprotect(r->hva, size, PROT_READ | PROT_WRITE) == 0);
@@ -212,10 +213,12 @@ void fg_kick(struct fake_guest *fg, unsigned queue)
 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (fg->opts.event_idx)
-		wanted = vring_need_event(__atomic_load_n(used_at(fg, queue, 4 + 8 * r->num), __ATOMIC_RELAXED),
+		wanted = vring_need_event(__atomic_load_n(used_at(fg, queue, 4 + 8 * r->num),
+							  __ATOMIC_RELAXED),
 					  r->next_avail, r->told);
 	else
-		wanted = !(__atomic_load_n(used_at(fg, queue, 0), __ATOMIC_RELAXED) & VRING_USED_F_NO_NOTIFY);
+		wanted = !(__atomic_load_n(used_at(fg, queue, 0), __ATOMIC_RELAXED) &
+			   VRING_USED_F_NO_NOTIFY);
 	r->told = r->next_avail;
 	if (!wanted)
 		return;
@@ -290,13 +293,17 @@ static int build(struct fake_guest *fg, unsigned queue, enum fg_layout layout, u
 	r->chain_n[head] = (uint8_t)slots;
 	for (unsigned i = 0; i < n; i++) {
 		uint16_t next = i + 1 < n ? VRING_DESC_F_NEXT : 0;
-		struct vring_desc d = {.addr = p[i].addr, .len = p[i].len, .flags = flags | next,
+		struct vring_desc d = {.addr = p[i].addr,
+				       .len = p[i].len,
+				       .flags = flags | next,
 				       .next = (uint16_t)(i + 1)};
 
 		if (indirect)
-			fg_write(fg, fg->table[queue] + head * TABLE_SIZE + i * sizeof(d), &d, sizeof(d));
+			fg_write(fg, fg->table[queue] + head * TABLE_SIZE + i * sizeof(d), &d,
+				 sizeof(d));
 		else
-			fg_desc(fg, queue, chain[i], d.addr, d.len, d.flags, next ? chain[i + 1] : 0);
+			fg_desc(fg, queue, chain[i], d.addr, d.len, d.flags,
+				next ? chain[i + 1] : 0);
 	}
 	if (indirect)
 		fg_desc(fg, queue, head, fg->table[queue] + head * TABLE_SIZE, n * 16,
@@ -454,14 +461,18 @@ int fg_start(struct fake_guest *fg)
 			return r;
 	}
 	r = vsock_dev_run(fg->dev, true);
-	if (r < 0 || fg->ring[VSOCK_QUEUE_RX].next_avail)
-		return r;
+	if (r == 0 && fg->ring[VSOCK_QUEUE_RX].next_avail == 0)
+		fg_fill_rx(fg);
+	return r;
+}
+
+void fg_fill_rx(struct fake_guest *fg)
+{
 	for (unsigned i = 0; !fg->opts.rx_buffers || i < fg->opts.rx_buffers; i++) {
 		if (!add_rx_buffer(fg))
 			break;
 	}
 	fg_kick(fg, VSOCK_QUEUE_RX);
-	return 0;
 }
 
 int fg_stop(struct fake_guest *fg)
@@ -557,7 +568,8 @@ size_t fg_conn_recv(struct fake_guest *fg, struct fg_conn *c, void *buf, size_t 
 			memcpy((uint8_t *)buf + got, payload, p.len);
 			got += p.len;
 			c->received += p.len;
-			must(c->received - c->fwd <= c->buf_alloc); /* the device keeps to its credit */
+			must(c->received - c->fwd <=
+			     c->buf_alloc); /* the device keeps to its credit */
 			break;
 		case VIRTIO_VSOCK_OP_CREDIT_REQUEST:
 			fg_op(fg, c, VIRTIO_VSOCK_OP_CREDIT_UPDATE, 0);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A guest without a guest: memory, the two rings and a small virtio-vsock driver, for tests of host/vsock.
+ * A guest without a guest: memory, the two rings and a small virtio-vsock driver, for tests of
+ * host/vsock.
  *
- * The memory is made of one or two regions, each between inaccessible pages, so that a stray access of the device
- * faults. The driver behaves well; a test that wants a hostile one writes to the rings itself (fg_desc(), fg_offer()).
+ * The memory is made of one or two regions, each between inaccessible pages, so that a stray access
+ * of the device faults. The driver behaves well; a test that wants a hostile one writes to the
+ * rings itself (fg_desc(), fg_offer()).
  */
 #ifndef HUTCH_TESTS_FAKE_GUEST_H
 #define HUTCH_TESTS_FAKE_GUEST_H
@@ -31,9 +33,9 @@ enum fg_layout {
 };
 
 struct fg_opts {
-	unsigned num;	      /* ring entries; 0: 128 */
-	unsigned rx_size;     /* payload bytes of a receive buffer; 0: 4096 */
-	unsigned rx_buffers;  /* given to the device at the start; 0: as many as fit */
+	unsigned num;	     /* ring entries; 0: 128 */
+	unsigned rx_size;    /* payload bytes of a receive buffer; 0: 4096 */
+	unsigned rx_buffers; /* given to the device at the start; 0: as many as fit */
 	enum fg_layout rx, tx;
 	bool event_idx;
 	bool two_regions; /* buffers lie across the border of two regions */
@@ -67,7 +69,7 @@ struct fake_guest {
 	uint64_t brk; /* bump allocator */
 	uint64_t end;
 	struct fg_ring ring[VSOCK_QUEUES];
-	uint64_t buf[VSOCK_QUEUES]; /* one buffer per possible head */
+	uint64_t buf[VSOCK_QUEUES];   /* one buffer per possible head */
 	uint64_t table[VSOCK_QUEUES]; /* one small indirect table per possible head */
 	uint64_t features;
 	unsigned kicks; /* sent */
@@ -89,12 +91,19 @@ void fg_create_device(struct fake_guest *fg, const struct vsock_config *cfg);
 int fg_start(struct fake_guest *fg);
 int fg_stop(struct fake_guest *fg);
 
-/* Empties the rings as a driver's reset does, and gives the device new receive buffers on the next fg_start(). */
+/* Gives the device the receive buffers, as fg_start() does in a fresh ring. */
+void fg_fill_rx(struct fake_guest *fg);
+
+/*
+ * Empties the rings as a driver's reset does, and gives the device new receive buffers on the next
+ * fg_start().
+ */
 void fg_reset_rings(struct fake_guest *fg);
 
 /*
- * Runs the device until it has nothing to do; fails the test if it never comes to rest. Without wait it does not sleep;
- * with wait it sleeps once, at most wait ms, for the device's own deadlines or an event.
+ * Runs the device until it has nothing to do; fails the test if it never comes to rest. Without
+ * wait it does not sleep; with wait it sleeps once, at most wait ms, for the device's own deadlines
+ * or an event.
  */
 void fg_pump(struct fake_guest *fg);
 void fg_pump_wait(struct fake_guest *fg, int wait_ms);
@@ -105,7 +114,10 @@ void fg_write(struct fake_guest *fg, uint64_t gpa, const void *buf, size_t len);
 void fg_read(struct fake_guest *fg, uint64_t gpa, void *buf, size_t len);
 uint64_t fg_alloc(struct fake_guest *fg, size_t len, size_t align);
 
-/* The bare ring: a descriptor, an entry of the available ring (seen at fg_kick()), a notification if one is wanted. */
+/*
+ * The bare ring: a descriptor, an entry of the available ring (seen at fg_kick()), a notification
+ * if one is wanted.
+ */
 void fg_desc(struct fake_guest *fg, unsigned queue, unsigned i, uint64_t addr, uint32_t len,
 	     uint16_t flags, uint16_t next);
 void fg_offer(struct fake_guest *fg, unsigned queue, uint16_t head);
@@ -141,8 +153,8 @@ void fg_op(struct fake_guest *fg, struct fg_conn *c, uint16_t op, uint32_t flags
 size_t fg_conn_send(struct fake_guest *fg, struct fg_conn *c, const void *buf, size_t n);
 
 /*
- * Takes packets, all of which must be for c; data goes to buf (of size cap) and is acknowledged when ack. Returns the
- * bytes of data.
+ * Takes packets, all of which must be for c; data goes to buf (of size cap) and is acknowledged
+ * when ack. Returns the bytes of data.
  */
 size_t fg_conn_recv(struct fake_guest *fg, struct fg_conn *c, void *buf, size_t cap, bool ack);
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import select
 import struct
@@ -29,6 +30,12 @@ def binary(name: str) -> str:
     if not path.exists():
         raise RuntimeError(f"{path} is not built")
     return str(path)
+
+
+@functools.lru_cache(maxsize=None)
+def sanitized(name: str) -> bool:
+    """Built with ASan: its memory says little about the program's own."""
+    return b"__asan_init" in Path(binary(name)).read_bytes()
 
 
 class Stat(NamedTuple):

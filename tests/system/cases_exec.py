@@ -70,8 +70,8 @@ class ExecCases:
                 assert box.exec(["echo", "ok"]).stdout == "ok\n"
             with box.within(1):
                 box.sandbox.ping()
-            info = box.sandbox.agent_info()
-            assert info["execs"] >= 64 and info["rss_kib"] <= 2048, info
+            assert box.sandbox.agent_info()["execs"] >= 64
+            box.agent_rss_at_most(2048)
         finally:
             for s in sleepers:
                 s.kill()

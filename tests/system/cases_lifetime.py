@@ -163,11 +163,13 @@ class LifetimeCases:
         with box.tmp() as tmp:
             key = f"k{time.monotonic_ns()}"
             command = f"echo run >> {tmp}/count; echo out; sleep 0.5; exit 6"
-            results = parallel(lambda _: box.exec(command, key=key), range(4), 4)
-            assert {(r.id, r.exit_code, r.stdout) for r in results} == {(results[0].id, 6, "out\n")}
+            with box.stream(command, key=key, capture=True) as first:
+                results = parallel(lambda _: box.exec(command, key=key), range(4), 4)
+                with pytest.raises(hutch.Exists):
+                    box.exec(command + " ", key=key)
+                results.append(first.wait(20))
+            assert {(r.id, r.exit_code, r.stdout) for r in results} == {(first.id, 6, "out\n")}
             assert box.exec(["cat", f"{tmp}/count"]).stdout == "run\n"
-            with pytest.raises(hutch.Exists):
-                box.exec(command + " ", key=key)
 
     def test_wait_and_attach_collect_a_detached_command(self, box: Box):
         commands = box.sandbox.commands

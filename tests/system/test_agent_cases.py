@@ -18,7 +18,7 @@ from cases_wire import WireCases
 
 @pytest.fixture(scope="module")
 def rig():
-    with AgentRig() as rig:
+    with AgentRig(args=["--verbose"]) as rig:
         yield rig
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_left_of_all_this(rig, box):
     procs.eventually(lambda: not rig.children(), 10, "no process below the agent")
     box.client.close()
     procs.eventually(lambda: rig.fd_count() < 20, 10, "descriptors closed")
-    assert rig.rss_kib() <= 2048
+    box.agent_rss_at_most(2048)
     assert "ERROR" not in rig.log_text()
 
 
