@@ -16,7 +16,8 @@ static void put(struct backlog *b, const uint8_t *p, uint32_t n)
 	b->len += n;
 }
 
-int backlog_append(struct backlog *b, uint32_t cap, const struct iovec *iov, unsigned n, uint64_t skip)
+int backlog_append(struct backlog *b, uint32_t cap, const struct iovec *iov, unsigned n,
+		   uint64_t skip)
 {
 	uint64_t total = 0;
 

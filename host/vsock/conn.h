@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection between a Unix socket on the host and a vsock port pair of the guest: its state, its two directions
- * and its credit. No I/O here.
+ * One connection between a Unix socket on the host and a vsock port pair of the guest: its state,
+ * its two directions and its credit. No I/O here.
  *
- * The two directions are independent, as in TCP. Towards the guest, ended by the host: readable -> eof (a SHUTDOWN is
- * owed). Towards the host, ended by the guest: guest_shut -> (backlog empty) -> host_wr_shut. Credit (5.10.6.3) is
- * counted modulo 2^32 on both sides.
+ * The two directions are independent, as in TCP. Towards the guest, ended by the host: readable ->
+ * eof (a SHUTDOWN is owed). Towards the host, ended by the guest: guest_shut -> (backlog empty) ->
+ * host_wr_shut. Credit (5.10.6.3) is counted modulo 2^32 on both sides.
  */
 #ifndef HUTCH_VSOCK_CONN_H
 #define HUTCH_VSOCK_CONN_H
@@ -23,13 +23,15 @@
 #define CONN_CREDIT_MIN 16384U
 
 /*
- * HANDSHAKE   Host socket accepted, CONNECT line awaited. No ports, not in the table; a deadline runs.
- * REQUESTED   Ports taken; REQUEST is owed or sent, RESPONSE or RST awaited; a deadline runs. The host's early bytes
- *             stay in its socket.
+ * HANDSHAKE   Host socket accepted, CONNECT line awaited. No ports, not in the table; a deadline
+ *             runs.
+ * REQUESTED   Ports taken; REQUEST is owed or sent, RESPONSE or RST awaited; a deadline runs. The
+ *             host's early bytes stay in its socket.
  * OPEN        Bytes flow.
- * DRAINING    The guest is done with it and its ports are free; what it sent still goes to the host, then the
- *             socket is closed. Never touches a ring.
- * RESETTING   The host's socket is closed, an RST is owed to the guest; the ports stay taken until it is sent.
+ * DRAINING    The guest is done with it and its ports are free; what it sent still goes to the
+ *             host, then the socket is closed. Never touches a ring.
+ * RESETTING   The host's socket is closed, an RST is owed to the guest; the ports stay taken until
+ *             it is sent.
  * DEAD        Unlinked from everything but the dead list; freed at the end of the pass.
  */
 enum conn_state {
@@ -119,9 +121,9 @@ static inline bool conn_flows(const struct conn *c)
 uint32_t conn_granted(const struct conn *c);
 
 /*
- * Whether the guest should be told about freed space now: it believes it has less than half its grant left, and a
- * quarter of the grant, or everything, has been freed meanwhile. So a guest that waits is always told, and one that
- * streams is told about every 128 KiB.
+ * Whether the guest should be told about freed space now: it believes it has less than half its
+ * grant left, and a quarter of the grant, or everything, has been freed meanwhile. So a guest that
+ * waits is always told, and one that streams is told about every 128 KiB.
  */
 bool conn_update_due(const struct conn *c);
 
@@ -140,8 +142,8 @@ void conn_insert(struct conn_table *t, struct conn *c);
 void conn_remove(struct conn_table *t, struct conn *c);
 
 /*
- * Host ports of connections that the host began, unique among the living. The guest can't dial these (RST), so a port
- * in this range alone names its connection.
+ * Host ports of connections that the host began, unique among the living. The guest can't dial
+ * these (RST), so a port in this range alone names its connection.
  */
 #define CONN_PORT_FIRST 0x40000000U
 #define CONN_PORT_LAST	0x7fffffffU

@@ -18,12 +18,17 @@
 
 #define BIT(n) (1ULL << (n))
 
-/* No SEQPACKET, no packed ring, no VHOST_F_LOG_ALL: a VM is saved when it is stopped, so there is nothing to log. */
-#define FEATURES (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_RING_F_INDIRECT_DESC) | BIT(VIRTIO_RING_F_EVENT_IDX))
+/*
+ * No SEQPACKET, no packed ring, no VHOST_F_LOG_ALL: a VM is saved when it is stopped, so there is
+ * nothing to log.
+ */
+#define FEATURES \
+	(BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_RING_F_INDIRECT_DESC) | BIT(VIRTIO_RING_F_EVENT_IDX))
 
 static const char *const queue_names[VSOCK_QUEUES] = {"receive", "transmit"};
 
-__attribute__((format(printf, 2, 0))) static void log_line(struct vsock_dev *dev, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void log_line(struct vsock_dev *dev, const char *fmt,
+							   va_list ap)
 {
 	char line[256];
 
@@ -224,7 +229,7 @@ static void kick_fire(struct loop_source *src, uint32_t events)
 {
 	struct queue *q = container_of(src, struct queue, kick);
 
-	(void)events; /* edge-triggered and never read: the next write fires again; service looks at both rings */
+	(void)events; /* edge-triggered, never read: each write fires; service looks at both rings */
 	q->dev->stats.kicks++;
 }
 
@@ -259,7 +264,10 @@ struct vsock_dev *vsock_dev_create(const struct vsock_config *cfg)
 	if (!dev->cfg.max_conns)
 		dev->cfg.max_conns = VSOCK_MAX_CONNS;
 	dev->table.seed = rnd[0];
-	/* Random, so that a restored guest is not shown the ports of connections it still believes in. */
+	/*
+	 * Random, so that a restored guest is not shown the ports of connections it still believes
+	 * in.
+	 */
 	dev->next_port = CONN_PORT_FIRST + rnd[1] % (CONN_PORT_LAST - CONN_PORT_FIRST + 1);
 	dev->extra_credit = EXTRA_CREDIT_BYTES;
 	TAILQ_INIT(&dev->conns);
@@ -437,8 +445,8 @@ static void signal_fd(int fd)
 
 	if (fd < 0)
 		return;
-	n = write(fd, &one, sizeof(one)); /* fails only when the counter is full, that is, signalled */
-	(void)n;
+	n = write(fd, &one, sizeof(one));
+	(void)n; /* fails only when the counter is full, and then it is signalled */
 }
 
 static void signal_queue(struct vsock_dev *dev, unsigned queue)
@@ -450,15 +458,15 @@ static void signal_queue(struct vsock_dev *dev, unsigned queue)
 }
 
 /*
- * A transmit interrupt only tells the guest that it may free its buffers, yet costs it as much as a receive one. So it
- * waits for company: a receive interrupt makes the guest look at both queues where they share the line (virtio-mmio),
- * and then used_event says that no interrupt is wanted any more. It is sent when a quarter of the ring is waiting to
- * be freed, or after SIGNAL_DELAY_MS.
+ * A transmit interrupt only tells the guest that it may free its buffers, yet costs it as much as a
+ * receive one. So it waits for company: a receive interrupt makes the guest look at both queues
+ * where they share the line (virtio-mmio), and then used_event says that no interrupt is wanted any
+ * more. It is sent when a quarter of the ring is waiting to be freed, or after SIGNAL_DELAY_MS.
  */
 static void signal_tx(struct vsock_dev *dev, bool at_once)
 {
 	if (!dev->tx_slots_unsignalled)
-		return;
+		return; /* and no deadline is set */
 	if (!dev->tx_signal_at_ms)
 		dev->tx_signal_at_ms = dev->now_ms + SIGNAL_DELAY_MS;
 	if (!at_once && dev->tx_slots_unsignalled < dev->queue[VSOCK_QUEUE_TX].ring.num / 4U &&
@@ -505,6 +513,7 @@ static void check_broken(struct vsock_dev *dev)
 	}
 	if (!dev->dead)
 		return;
+	signal_tx(dev, true);
 	for (c = TAILQ_FIRST(&dev->conns); c; c = next) {
 		next = TAILQ_NEXT(c, all);
 		if (c->state != CONN_DRAINING)
@@ -583,7 +592,7 @@ int vsock_dev_run(struct vsock_dev *dev, bool run)
 
 void vsock_dev_reset(struct vsock_dev *dev)
 {
-	dev->running = false;
+	vsock_dev_run(dev, false);
 	forget_guest(dev);
 	dev->stopped_once = false;
 	dev->features = 0;
@@ -626,6 +635,7 @@ int vsock_dev_service(struct vsock_dev *dev)
 	bool more = false;
 
 	dev_clock(dev);
+	host_expire(dev);
 	if (dev->running && !dev->dead) {
 		more = from_guest_run(dev);
 		more |= to_guest_run(dev);
@@ -636,7 +646,7 @@ int vsock_dev_service(struct vsock_dev *dev)
 		signal_tx(dev, false);
 		check_broken(dev);
 	}
-	host_tick(dev);
+	host_listen(dev);
 	reap(dev);
 	return more && !dev->dead ? 0 : next_timeout(dev);
 }

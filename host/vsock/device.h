@@ -2,9 +2,10 @@
 /*
  * A virtio-vsock device (virtio 1.2, section 5.10) whose host side is a hybrid-vsock Unix socket.
  *
- * The caller owns the thread and the loop: it waits in loop_wait(), dispatches, and then calls vsock_dev_service(). All
- * calls on one device are made by one thread at a time. The back-end calls follow vhost (linux/vhost.h): features,
- * memory, rings, then run. The event queue is the VMM's; queue 0 is receive (to the guest), 1 transmit.
+ * The caller owns the thread and the loop: it waits in loop_wait(), dispatches, and then calls
+ * vsock_dev_service(). All calls on one device are made by one thread at a time. The back-end calls
+ * follow vhost (linux/vhost.h): features, memory, rings, then run. The event queue is the VMM's;
+ * queue 0 is receive (to the guest), 1 transmit.
  */
 #ifndef HUTCH_VSOCK_DEVICE_H
 #define HUTCH_VSOCK_DEVICE_H
@@ -30,10 +31,11 @@ enum {
 
 struct vsock_config {
 	struct loop *loop;
-	int listen_fd;		 /* listening Unix stream socket, borrowed; -1: none */
-	const char *dial_prefix; /* a guest's dial of port P connects to <prefix>_P, borrowed; NULL: refused */
-	unsigned handshake_ms;	 /* from accept to the guest's answer; 0: VSOCK_HANDSHAKE_MS */
-	unsigned max_conns;	 /* 0: VSOCK_MAX_CONNS */
+	int listen_fd; /* listening Unix stream socket, borrowed; -1: none */
+	/* A guest's dial of port P connects to <prefix>_P; borrowed; NULL: refused. */
+	const char *dial_prefix;
+	unsigned handshake_ms; /* from accept to the guest's answer; 0: VSOCK_HANDSHAKE_MS */
+	unsigned max_conns;    /* 0: VSOCK_MAX_CONNS */
 	void (*log)(void *arg, const char *line);
 	void *log_arg;
 	bool debug; /* log every change of a connection's state */
@@ -65,8 +67,9 @@ void vsock_dev_destroy(struct vsock_dev *dev);
 uint64_t vsock_dev_features(void);
 
 /*
- * Back-end calls: 0 or -errno. -EBUSY: not while running; -EINVAL: bad value; -EFAULT: outside the memory table;
- * -EBADF: descriptor. set_features needs VIRTIO_F_VERSION_1 to run; unknown bits are ignored, as QEMU sends its own.
+ * Back-end calls: 0 or -errno. -EBUSY: not while running; -EINVAL: bad value; -EFAULT: outside the
+ * memory table; -EBADF: descriptor. set_features needs VIRTIO_F_VERSION_1 to run; unknown bits are
+ * ignored, as QEMU sends its own.
  */
 int vsock_dev_set_features(struct vsock_dev *dev, uint64_t features);
 int vsock_dev_set_mem(struct vsock_dev *dev, const struct gmem_region *region, unsigned count);
@@ -82,9 +85,10 @@ int vsock_dev_set_call(struct vsock_dev *dev, unsigned queue, int fd);
 int vsock_dev_set_err(struct vsock_dev *dev, unsigned queue, int fd);
 
 /*
- * Starts or stops serving the rings. Stopping leaves nothing half done in them and keeps all connections; starting
- * again at the same base, addresses, sizes and features continues them. Any difference means that the driver was
- * reset: its connections are closed, and requests it has not answered are sent again.
+ * Starts or stops serving the rings. Stopping leaves nothing half done in them and keeps all
+ * connections; starting again at the same base, addresses, sizes and features continues them. Any
+ * difference means that the driver was reset: its connections are closed, and requests it has not
+ * answered are sent again.
  */
 int vsock_dev_run(struct vsock_dev *dev, bool run);
 
@@ -92,8 +96,9 @@ int vsock_dev_run(struct vsock_dev *dev, bool run);
 void vsock_dev_reset(struct vsock_dev *dev);
 
 /*
- * Does a bounded amount of work: packets of both directions, interrupts, deadlines, and frees what died. Returns how
- * long loop_wait() may sleep before the next call: 0 when there is more to do, -1 for ever.
+ * Does a bounded amount of work: packets of both directions, interrupts, deadlines, and frees what
+ * died. Returns how long loop_wait() may sleep before the next call: 0 when there is more to do, -1
+ * for ever.
  */
 int vsock_dev_service(struct vsock_dev *dev);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the device's own files share: device.c (life cycle), host_side.c, from_guest.c, to_guest.c. */
+/*
+ * What the device's own files share: device.c (life cycle), host_side.c, from_guest.c, to_guest.c.
+ */
 #ifndef HUTCH_VSOCK_DEVICE_PRIV_H
 #define HUTCH_VSOCK_DEVICE_PRIV_H
 
@@ -7,10 +9,10 @@
 #include "host/vsock/device.h"
 #include "host/vsock/packet.h"
 
-#define MAX_RESETS	   128	 /* RSTs owed to port pairs that have no connection; then transmit waits */
-#define MAX_COMPLAINTS	   64	 /* log lines that a guest can cause in the life of the device */
-#define SIGNAL_DELAY_MS	   1	 /* longest delay of a transmit interrupt */
-#define ACCEPT_RETRY_MS	   100	 /* pause of the listener when descriptors ran out */
+#define MAX_RESETS	   128 /* RSTs owed to ports without connection; then transmit waits */
+#define MAX_COMPLAINTS	   64  /* log lines that a guest can cause in the life of the device */
+#define SIGNAL_DELAY_MS	   1   /* longest delay of a transmit interrupt */
+#define ACCEPT_RETRY_MS	   100 /* pause of the listener when descriptors ran out */
 #define EXTRA_CREDIT_BYTES (32U << 20) /* credit above CONN_CREDIT_MIN, shared by all connections */
 
 struct queue {
@@ -84,17 +86,21 @@ struct vsock_dev {
 uint64_t dev_clock(struct vsock_dev *dev);
 __attribute__((format(printf, 2, 3))) void dev_log(struct vsock_dev *dev, const char *fmt, ...);
 /* As dev_log, for what a guest can cause at will: at most MAX_COMPLAINTS lines. */
-__attribute__((format(printf, 2, 3))) void dev_complain(struct vsock_dev *dev, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void dev_complain(struct vsock_dev *dev, const char *fmt,
+							...);
 
 /*
- * A connection over fd (taken over, closed on error), in HANDSHAKE, in no list but conns. NULL with errno: EUSERS when
- * the table is full, ENOMEM, or of epoll_ctl(2).
+ * A connection over fd (taken over, closed on error), in HANDSHAKE, in no list but conns. NULL with
+ * errno: EUSERS when the table is full, ENOMEM, or of epoll_ctl(2).
  */
 struct conn *dev_conn_new(struct vsock_dev *dev, int fd);
 void dev_conn_set_state(struct conn *c, enum conn_state state);
 /* Queues packets for the guest. */
 void dev_conn_owe(struct conn *c, unsigned owed);
-/* Puts c on the ready list or takes it off, as its state says; asks for credit when that is all that is missing. */
+/*
+ * Puts c on the ready list or takes it off, as its state says; asks for credit when that is all
+ * that is missing.
+ */
 void dev_conn_consider(struct conn *c);
 /* Closes it without a word to the guest. */
 void dev_conn_drop(struct conn *c);
@@ -110,8 +116,10 @@ void dev_conn_unwait(struct conn *c);
 /* host_side.c */
 void host_listener_fire(struct loop_source *src, uint32_t events);
 void host_conn_fire(struct loop_source *src, uint32_t events);
-/* Listener on or off, as the bounds allow; and what is past its deadline ends. */
-void host_tick(struct vsock_dev *dev);
+/* Ends the handshakes and requests that are past their deadline. */
+void host_expire(struct vsock_dev *dev);
+/* Puts the listener on or off, as the bounds allow. */
+void host_listen(struct vsock_dev *dev);
 /* Writes to the host what it takes, keeps the rest. iov holds len bytes and may be changed. */
 void host_send(struct conn *c, struct iovec *iov, unsigned n, uint32_t len);
 /* After guest_shut changed or the backlog was emptied. */

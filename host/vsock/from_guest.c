@@ -133,7 +133,8 @@ static void on_shutdown(struct conn *c, struct input *in)
 		return;
 	}
 	if (c->guest_shut & VIRTIO_VSOCK_SHUTDOWN_RCV)
-		(void)shutdown(c->src.fd, SHUT_RD); /* fails only when the host has closed already */
+		(void)shutdown(c->src.fd,
+			       SHUT_RD); /* fails only when the host has closed already */
 	host_follow_shutdown(c);
 	dev_conn_consider(c);
 }
@@ -252,7 +253,10 @@ bool from_guest_run(struct vsock_dev *dev)
 
 	virtq_kick_disable(&dev->queue[VSOCK_QUEUE_TX].ring);
 	for (int i = 0; i < PASS_PACKETS && bytes < PASS_BYTES && descs < PASS_DESCS; i++) {
-		/* A guest that takes no answers gets no questions: nothing is dropped, nothing piles up. */
+		/*
+		 * A guest that takes no answers gets no questions: nothing is dropped, nothing
+		 * piles up.
+		 */
 		dev->tx_blocked = dev->reset_count == MAX_RESETS;
 		if (dev->tx_blocked || !take_packet(dev, &chain))
 			return false;

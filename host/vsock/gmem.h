@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guest's memory: which guest-physical addresses are RAM and where they are mapped here. Every address a guest
- * gives is turned into a pointer by this file and nowhere else.
+ * The guest's memory: which guest-physical addresses are RAM and where they are mapped here. Every
+ * address a guest gives is turned into a pointer by this file and nowhere else.
  */
 #ifndef HUTCH_VSOCK_GMEM_H
 #define HUTCH_VSOCK_GMEM_H
@@ -26,8 +26,9 @@ struct gmem {
 };
 
 /*
- * Replaces the table. Returns 0; -E2BIG: more than GMEM_MAX_REGIONS; -EINVAL: a region that is empty, wraps around,
- * is mapped at 0, or overlaps another in guest addresses. On error the old table stays.
+ * Replaces the table. Returns 0; -E2BIG: more than GMEM_MAX_REGIONS; -EINVAL: a region that is
+ * empty, wraps around, is mapped at 0, or overlaps another in guest addresses. On error the old
+ * table stays.
  */
 int gmem_set(struct gmem *mem, const struct gmem_region *region, unsigned count);
 
@@ -35,8 +36,8 @@ int gmem_set(struct gmem *mem, const struct gmem_region *region, unsigned count)
 void *gmem_ptr(struct gmem *mem, uint64_t gpa, uint64_t len);
 
 /*
- * Describes the len > 0 bytes at gpa as at most room pieces in iov. Returns the number of pieces, -EFAULT when any
- * byte is outside the table, -ENOSPC when room is too small.
+ * Describes the len > 0 bytes at gpa as at most room pieces in iov. Returns the number of pieces,
+ * -EFAULT when any byte is outside the table, -ENOSPC when room is too small.
  */
 int gmem_iov(struct gmem *mem, uint64_t gpa, uint64_t len, struct iovec *iov, unsigned room);
 

@@ -2,10 +2,11 @@
 /*
  * The host's side of connections: the listening socket, the CONNECT line, and the sockets' events.
  *
- * A connection's socket is watched edge-triggered, so nothing spins on a state that can't be acted on: an event only
- * sets flags (readable, ended, host_gone), and the flags are cleared by the read that finds the socket empty.
- * EPOLLHUP means that both directions of the socket are shut. When we did not shut ours, the host closed it fully:
- * that is an abort. When we did, it says nothing new, and what the host sent is still delivered in order.
+ * A connection's socket is watched edge-triggered, so nothing spins on a state that can't be acted
+ * on: an event only sets flags (readable, ended, host_gone), and the flags are cleared by the read
+ * that finds the socket empty. EPOLLHUP means that both directions of the socket are shut. When we
+ * did not shut ours, the host closed it fully: that is an abort. When we did, it says nothing new,
+ * and what the host sent is still delivered in order.
  */
 #include <errno.h>
 #include <limits.h>
@@ -55,7 +56,9 @@ static void request(struct conn *c, uint32_t guest_port)
 	c->readable = true; /* there may be more behind the line */
 }
 
-/* Peeks, so that what follows the line stays in the socket and is read as the stream's first bytes. */
+/*
+ * Peeks, so that what follows the line stays in the socket and is read as the stream's first bytes.
+ */
 static void read_handshake(struct conn *c)
 {
 	char line[HYBRID_LINE_MAX];
@@ -128,12 +131,16 @@ void host_listener_fire(struct loop_source *src, uint32_t events)
 	}
 }
 
-void host_tick(struct vsock_dev *dev)
+void host_expire(struct vsock_dev *dev)
 {
 	struct conn *c;
 
 	while ((c = TAILQ_FIRST(&dev->waiting)) && c->deadline_ms <= dev->now_ms)
 		dev_conn_reset(c);
+}
+
+void host_listen(struct vsock_dev *dev)
+{
 	if (dev->accept_again_ms && dev->accept_again_ms <= dev->now_ms)
 		dev->accept_again_ms = 0;
 	listener_set(dev, !dev->accept_again_ms && dev->handshakes < VSOCK_MAX_HANDSHAKES);
@@ -165,7 +172,10 @@ static void poll_out(struct conn *c, bool on)
 		c->host_gone = true;
 }
 
-/* sendmsg; returns the bytes taken, 0 when the host must read first. A host that is gone takes everything. */
+/*
+ * sendmsg; returns the bytes taken, 0 when the host must read first. A host that is gone takes
+ * everything.
+ */
 static uint64_t send_some(struct conn *c, struct iovec *iov, unsigned n, uint64_t len)
 {
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
@@ -218,8 +228,8 @@ void host_send(struct conn *c, struct iovec *iov, unsigned n, uint32_t len)
 	if (done < len) {
 		r = backlog_append(&c->backlog, c->alloc, iov, n, done);
 		if (r < 0) {
-			dev_log(c->dev, "connection %u:%u: no memory for its backlog",
-				c->host_port, c->guest_port);
+			dev_log(c->dev, "connection %u:%u: no memory for its backlog", c->host_port,
+				c->guest_port);
 			dev_conn_reset(c);
 			return;
 		}
@@ -236,9 +246,11 @@ void host_follow_shutdown(struct conn *c)
 			dev_conn_drop(c);
 		return;
 	}
-	if ((c->guest_shut & VIRTIO_VSOCK_SHUTDOWN_SEND) && !c->host_wr_shut && c->backlog.len == 0) {
+	if ((c->guest_shut & VIRTIO_VSOCK_SHUTDOWN_SEND) && !c->host_wr_shut &&
+	    c->backlog.len == 0) {
 		c->host_wr_shut = true;
-		(void)shutdown(c->src.fd, SHUT_WR); /* fails only when the host has closed already */
+		(void)shutdown(c->src.fd,
+			       SHUT_WR); /* fails only when the host has closed already */
 		if (c->eof)
 			dev_conn_owe(c, OWED_SHUTDOWN); /* now both directions are over */
 	}

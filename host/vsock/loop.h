@@ -7,8 +7,9 @@
 #include <sys/epoll.h>
 
 /*
- * A source lives in the object that owns the descriptor. Its fire() may be called once more after loop_del() in the
- * same pass (the event was already fetched), so the object must outlive the pass and know that it is dead.
+ * A source lives in the object that owns the descriptor. Its fire() may be called once more after
+ * loop_del() in the same pass (the event was already fetched), so the object must outlive the pass
+ * and know that it is dead.
  */
 struct loop_source {
 	void (*fire)(struct loop_source *src, uint32_t events);
@@ -23,14 +24,17 @@ struct loop {
 
 /* The object a member is embedded in. */
 #define container_of(ptr, type, member) \
-	((type *)(void *)((char *)(ptr)-__builtin_offsetof(type, member)))
+	((type *)(void *)((char *)(ptr) - __builtin_offsetof(type, member)))
 
 /* All return 0, or -1 with errno of epoll_create1(2) or epoll_ctl(2). */
 int loop_init(struct loop *loop);
 void loop_close(struct loop *loop);
 int loop_add(struct loop *loop, struct loop_source *src, uint32_t events);
 int loop_mod(struct loop *loop, struct loop_source *src, uint32_t events);
-/* Takes src out of the set; its fd stays open and is the caller's to close. No-op when src->fd is -1. */
+/*
+ * Takes src out of the set; its fd stays open and is the caller's to close. No-op when src->fd is
+ * -1.
+ */
 void loop_del(struct loop *loop, struct loop_source *src);
 
 /* epoll_wait; returns the number of events, 0 on timeout or signal, -1 with errno else. */

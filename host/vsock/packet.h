@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header of a virtio-vsock packet (virtio 1.2, section 5.10.6), in host order, and its 44 bytes in the guest. */
+/*
+ * The header of a virtio-vsock packet (virtio 1.2, section 5.10.6), in host order, and its 44 bytes
+ * in the guest.
+ */
 #ifndef HUTCH_VSOCK_PACKET_H
 #define HUTCH_VSOCK_PACKET_H
 

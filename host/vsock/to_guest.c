@@ -2,9 +2,10 @@
 /*
  * Packets to the guest: the receive queue.
  *
- * Control packets go first, then the connections that have data take turns of at most VSOCK_QUANTUM bytes. One readv(2)
- * fills the guest's buffers straight from the socket, as many of them as the turn needs; what the read did not fill is
- * given back to the ring, which the guest never saw us take.
+ * Control packets go first, then the connections that have data take turns of at most VSOCK_QUANTUM
+ * bytes. One readv(2) fills the guest's buffers straight from the socket, as many of them as the
+ * turn needs; what the read did not fill is given back to the ring, which the guest never saw us
+ * take.
  */
 #include <errno.h>
 #include <string.h>
@@ -66,8 +67,8 @@ static void write_header(const struct iovec *iov, const struct packet *p)
 }
 
 /*
- * Takes a receive buffer with its pieces at dev->iov[at]. VIRTQ_EMPTY: the guest has been asked to notify, and there
- * still is none.
+ * Takes a receive buffer with its pieces at dev->iov[at]. VIRTQ_EMPTY: the guest has been asked to
+ * notify, and there still is none.
  */
 static enum virtq_result take_buffer(struct vsock_dev *dev, unsigned at, struct virtq_chain *chain)
 {
@@ -218,7 +219,9 @@ static bool gather(struct vsock_dev *dev, struct turn *t, uint32_t want)
 	return !dev->queue[VSOCK_QUEUE_RX].ring.broken;
 }
 
-/* Puts headers before the n bytes that were read, and gives back the buffers that were not needed. */
+/*
+ * Puts headers before the n bytes that were read, and gives back the buffers that were not needed.
+ */
 static void put_data(struct conn *c, struct turn *t, uint32_t n)
 {
 	struct vsock_dev *dev = c->dev;
@@ -296,7 +299,10 @@ static int64_t take_turn(struct conn *c)
 	return n > 0 ? n : 0;
 }
 
-/* After its turn: to the end of the line, out of it, or reset when the host is gone and nothing more can flow now. */
+/*
+ * After its turn: to the end of the line, out of it, or reset when the host is gone and nothing
+ * more can flow now.
+ */
 static void requeue(struct conn *c)
 {
 	struct vsock_dev *dev = c->dev;

@@ -20,7 +20,10 @@ static void store16(__virtio16 *p, uint16_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
-/* The fields at the rings' ends: used_event after the available ring, avail_event after the used ring (2.7.6, 2.7.8). */
+/*
+ * The fields at the rings' ends: used_event after the available ring, avail_event after the used
+ * ring (2.7.6, 2.7.8).
+ */
 static __virtio16 *used_event(const struct virtq *vq)
 {
 	return &vq->avail->ring[vq->num];
@@ -42,7 +45,10 @@ int virtq_set_num(struct virtq *vq, uint32_t num)
 
 static int addr_check(const struct virtq *vq, const struct virtq_addr *a)
 {
-	/* With the event fields, whether negotiated or not: QEMU lays the rings out so, and the guest too. */
+	/*
+	 * With the event fields, whether negotiated or not: QEMU lays the rings out so, and the
+	 * guest too.
+	 */
 	uint64_t desc_len = sizeof(struct vring_desc) * (uint64_t)vq->num;
 	uint64_t avail_len = sizeof(struct vring_avail) + sizeof(__virtio16) * (vq->num + 1ULL);
 	uint64_t used_len = sizeof(struct vring_used) +
@@ -121,14 +127,18 @@ struct walk {
 	bool indirect;
 };
 
-/* Copies a descriptor once. Indirect tables have no alignment rule, so it is a byte copy, not three loads. */
+/*
+ * Copies a descriptor once. Indirect tables have no alignment rule, so it is a byte copy, not three
+ * loads.
+ */
 static void read_desc(struct vring_desc *d, const struct vring_desc *table, uint32_t i)
 {
 	memcpy(d, (const char *)table + (size_t)i * sizeof(*d), sizeof(*d));
 	__asm__ volatile("" : : "r"(d) : "memory"); /* not read again from the guest's memory */
 }
 
-static enum virtq_result enter_indirect(struct virtq *vq, struct walk *w, const struct vring_desc *d)
+static enum virtq_result enter_indirect(struct virtq *vq, struct walk *w,
+					const struct vring_desc *d)
 {
 	if (!vq->indirect)
 		return virtq_break(vq, "indirect descriptor was not negotiated");
@@ -248,7 +258,10 @@ bool virtq_should_signal(struct virtq *vq)
 
 	if (!vq->attached)
 		return false;
-	/* The used index must be out before the guest's wish is read, or both sides could wait (2.7.13.4.1). */
+	/*
+	 * The used index must be out before the guest's wish is read, or both sides could wait
+	 * (2.7.13.4.1).
+	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!vq->event_idx)
 		return !(load16(&vq->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);

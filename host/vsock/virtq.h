@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A split virtqueue, seen from the device (virtio 1.2, section 2.7), in memory that the guest can change at any time.
+ * A split virtqueue, seen from the device (virtio 1.2, section 2.7), in memory that the guest can
+ * change at any time.
  *
- * How it stays safe: every field in guest memory is read once, into a local, and checked there; every address goes
- * through gmem. A ring that breaks a rule is marked broken with the reason, and from then on nothing is taken from it;
- * virtq_start() with fresh is what clears it. A walk over a chain is bounded by VIRTQ_MAX_CHAIN descriptors, so a
- * loop ends. Nothing is allocated.
+ * How it stays safe: every field in guest memory is read once, into a local, and checked there;
+ * every address goes through gmem. A ring that breaks a rule is marked broken with the reason, and
+ * from then on nothing is taken from it; virtq_start() with fresh is what clears it. A walk over a
+ * chain is bounded by VIRTQ_MAX_CHAIN descriptors, so a loop ends. Nothing is allocated.
  *
- * The order of calls is: virtq_pop() any number of chains, virtq_put() each one's head (or virtq_unpop() the last
- * ones), then one virtq_publish(), then virtq_should_signal() when it is convenient.
+ * The order of calls is: virtq_pop() any number of chains, virtq_put() each one's head (or
+ * virtq_unpop() the last ones), then one virtq_publish(), then virtq_should_signal() when it is
+ * convenient.
  */
 #ifndef HUTCH_VSOCK_VIRTQ_H
 #define HUTCH_VSOCK_VIRTQ_H
@@ -75,12 +77,15 @@ struct virtq {
 int virtq_set_num(struct virtq *vq, uint32_t num);
 
 /*
- * Checks the three areas' alignment and that each lies in one region of mem, then uses them. -EINVAL: no size set or
- * bad alignment; -EFAULT: outside the table.
+ * Checks the three areas' alignment and that each lies in one region of mem, then uses them.
+ * -EINVAL: no size set or bad alignment; -EFAULT: outside the table.
  */
 int virtq_set_addr(struct virtq *vq, const struct virtq_addr *addr);
 
-/* After the table changed: a ring that is no longer inside is detached. Returns whether it is attached. */
+/*
+ * After the table changed: a ring that is no longer inside is detached. Returns whether it is
+ * attached.
+ */
 bool virtq_recheck(struct virtq *vq);
 
 /* Begins (again) at available entry next_avail; fresh: forget that it was broken. */
@@ -90,8 +95,8 @@ void virtq_start(struct virtq *vq, bool fresh);
 enum virtq_result virtq_break(struct virtq *vq, const char *why);
 
 /*
- * Takes the next chain. Its pieces are written to iov[0 .. room-1]; all must be of direction dir. A room of
- * VIRTQ_MAX_IOV never gives VIRTQ_FULL.
+ * Takes the next chain. Its pieces are written to iov[0 .. room-1]; all must be of direction dir. A
+ * room of VIRTQ_MAX_IOV never gives VIRTQ_FULL.
  */
 enum virtq_result virtq_pop(struct virtq *vq, enum virtq_dir dir, struct iovec *iov, unsigned room,
 			    struct virtq_chain *chain);
@@ -99,7 +104,10 @@ enum virtq_result virtq_pop(struct virtq *vq, enum virtq_dir dir, struct iovec *
 /* Gives back the last n chains taken, none of which was put. */
 void virtq_unpop(struct virtq *vq, unsigned n);
 
-/* Fills the next used entry: the chain at head is done, len bytes were written to it. Seen by the guest on publish. */
+/*
+ * Fills the next used entry: the chain at head is done, len bytes were written to it. Seen by the
+ * guest on publish.
+ */
 void virtq_put(struct virtq *vq, uint16_t head, uint32_t len);
 
 /* Shows the guest what was put. Returns whether there was anything new. */

@@ -2,11 +2,12 @@
 /*
  * hutch-vmm.so: the vsock device inside a stock QEMU.
  *
- * QEMU is started with `-device vhost-vsock-device,vhostfd=N` where N is a dummy descriptor, and with this library
- * preloaded. The library answers the vhost ioctls on N as /dev/vhost-vsock would (vmm_vhost.c), serves the rings and
- * the sockets in a thread of its own (vmm_main.c), answers the broker on a control socket (vmm_ctl.c), ends the process
- * when its time is up (vmm_deadline.c), keeps the memory file read-only (vmm_open.c) and the logs small (vmm_logs.c).
- * Without HUTCH_VHOST_FD in the environment it does nothing.
+ * QEMU is started with `-device vhost-vsock-device,vhostfd=N` where N is a dummy descriptor, and
+ * with this library preloaded. The library answers the vhost ioctls on N as /dev/vhost-vsock would
+ * (vmm_vhost.c), serves the rings and the sockets in a thread of its own (vmm_main.c), answers the
+ * broker on a control socket (vmm_ctl.c), ends the process when its time is up (vmm_deadline.c),
+ * keeps the memory file read-only (vmm_open.c) and the logs small (vmm_logs.c). Without
+ * HUTCH_VHOST_FD in the environment it does nothing.
  */
 #ifndef HUTCH_VSOCK_VMM_H
 #define HUTCH_VSOCK_VMM_H
@@ -44,14 +45,17 @@ struct vmm {
 	bool quit;
 	pthread_t thread;
 	/*
-	 * lock guards everything above. It is taken by way of gate, which makes it fair: the thread, which lets
-	 * go of it only for an instant when it is busy, can't keep an ioctl out.
+	 * lock guards everything above. It is taken by way of gate, which makes it fair: the
+	 * thread, which lets go of it only for an instant when it is busy, can't keep an ioctl out.
 	 */
 	pthread_mutex_t gate;
 	pthread_mutex_t lock;
 };
 
-/* Reads the environment. 1: *cfg is set; 0: not meant for this process; -1: a value is wrong, and was logged. */
+/*
+ * Reads the environment. 1: *cfg is set; 0: not meant for this process; -1: a value is wrong, and
+ * was logged.
+ */
 int vmm_config_from_env(struct vmm_config *cfg);
 
 /* Makes the device and its thread. NULL with the reason logged. */

@@ -17,7 +17,9 @@
 
 /* ---- requests ---- */
 
-/* A request's answer, without the newline; arg is what follows the verb and one space, "" for none. */
+/*
+ * A request's answer, without the newline; arg is what follows the verb and one space, "" for none.
+ */
 typedef void (*answer_fn)(struct vmm *vmm, const char *arg, char *reply, size_t size);
 
 static bool parse_ms(const char *arg, uint64_t *ms)
@@ -42,7 +44,8 @@ static void answer_renew(struct vmm *vmm, const char *arg, char *reply, size_t s
 	uint64_t ms;
 
 	if (!parse_ms(arg, &ms))
-		snprintf(reply, size, "err renew wants milliseconds, at most %llu", VMM_DEADLINE_MAX_MS);
+		snprintf(reply, size, "err renew wants milliseconds, at most %llu",
+			 VMM_DEADLINE_MAX_MS);
 	else if (vmm_deadline_set(&vmm->deadline, ms) < 0)
 		snprintf(reply, size, "err timer: %s", strerrordesc_np(errno));
 	else

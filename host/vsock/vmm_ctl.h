@@ -3,11 +3,11 @@
  * The control socket: how the broker speaks to the library.
  *
  * Text lines, a request at a time, answered in order:
- *   renew MS   the VM ends MS milliseconds from now unless renewed again; 0: never     -> ok
- *   status                                                                             -> ok key=value ...
- * Anything else is answered "err <reason>". A line has at most VMM_CTL_LINE bytes, newline included; a longer one is
- * answered and the connection closed. Of VMM_CTL_CONNS connections the oldest gives way to a new one, so that a broker
- * that lost its old connections is always heard.
+ *   renew MS   the VM ends MS milliseconds from now unless renewed again; 0: never. Answer: ok
+ *   status     Answer: ok key=value ...
+ * Anything else is answered "err <reason>". A line has at most VMM_CTL_LINE bytes, newline
+ * included; a longer one is answered and the connection closed. Of VMM_CTL_CONNS connections the
+ * oldest gives way to a new one, so that a broker that lost its old connections is always heard.
  */
 #ifndef HUTCH_VSOCK_VMM_CTL_H
 #define HUTCH_VSOCK_VMM_CTL_H
@@ -41,14 +41,18 @@ struct vmm_ctl {
 	struct vmm_ctl_conn conn[VMM_CTL_CONNS];
 };
 
-/* listen_fd: a listening Unix stream socket, borrowed; -1: no control socket. 0, or -1 with errno. */
+/*
+ * listen_fd: a listening Unix stream socket, borrowed; -1: no control socket. 0, or -1 with errno.
+ */
 int vmm_ctl_open(struct vmm_ctl *ctl, struct vmm *vmm, int listen_fd);
 void vmm_ctl_close(struct vmm_ctl *ctl);
 
 /* Once a pass: tries a paused listener again. Returns timeout_ms, or less while it is paused. */
 int vmm_ctl_tick(struct vmm_ctl *ctl, int timeout_ms);
 
-/* Answers one request, a line without its newline, in reply, newline included. Returns the length. */
+/*
+ * Answers one request, a line without its newline, in reply, newline included. Returns the length.
+ */
 size_t vmm_ctl_answer(struct vmm *vmm, const char *line, char reply[VMM_CTL_REPLY]);
 
 #endif

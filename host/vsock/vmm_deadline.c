@@ -14,7 +14,9 @@ static void deadline_fire(struct loop_source *src, uint32_t events)
 	uint64_t expirations;
 
 	(void)events;
-	/* Renewed in the same pass, before this event was looked at: the timer has nothing to read. */
+	/*
+	 * Renewed in the same pass, before this event was looked at: the timer has nothing to read.
+	 */
 	if (read(src->fd, &expirations, sizeof(expirations)) < 0)
 		return;
 	vmm_log("the deadline has passed, the VM ends");
@@ -59,5 +61,6 @@ uint64_t vmm_deadline_left(const struct vmm_deadline *d)
 
 	if (timerfd_gettime(d->timer.fd, &its) < 0)
 		return 0;
-	return (uint64_t)its.it_value.tv_sec * 1000 + (uint64_t)(its.it_value.tv_nsec + 999999) / 1000000;
+	return (uint64_t)its.it_value.tv_sec * 1000 +
+	       (uint64_t)(its.it_value.tv_nsec + 999999) / 1000000;
 }

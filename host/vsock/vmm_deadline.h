@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dead-man's timer: a VMM whose time is not renewed ends itself, whether or not a broker lives. */
+/*
+ * The dead-man's timer: a VMM whose time is not renewed ends itself, whether or not a broker lives.
+ */
 #ifndef HUTCH_VSOCK_VMM_DEADLINE_H
 #define HUTCH_VSOCK_VMM_DEADLINE_H
 
@@ -8,7 +10,7 @@
 #include "host/vsock/loop.h"
 
 #define VMM_DEADLINE_MAX_MS (100ULL * 366 * 86400 * 1000) /* a century: any TTL, and no overflow */
-#define VMM_DEADLINE_EXIT   124				  /* the process's exit status, as timeout(1) */
+#define VMM_DEADLINE_EXIT   124 /* the process's exit status, as timeout(1) */
 
 struct vmm_deadline {
 	struct loop_source timer; /* timerfd on CLOCK_BOOTTIME: time asleep counts */

@@ -78,8 +78,8 @@ static bool env_fd(const char *name, int *fd)
 }
 
 /*
- * Our own copy of a descriptor that the VMM has too: it stays as inherited, since QEMU's -add-fd takes only what is not
- * close-on-exec.
+ * Our own copy of a descriptor that the VMM has too: it stays as inherited, since QEMU's -add-fd
+ * takes only what is not close-on-exec.
  */
 static bool env_fd_shared(const char *name, int *fd)
 {
@@ -184,7 +184,10 @@ static int start_thread(struct vmm *vmm)
 	return r;
 }
 
-/* As many connections as descriptors allow, so that neither the guest nor the host's peers can use them up. */
+/*
+ * As many connections as descriptors allow, so that neither the guest nor the host's peers can use
+ * them up.
+ */
 static unsigned max_conns(void)
 {
 	struct rlimit rl;
@@ -273,7 +276,8 @@ void vmm_stop(struct vmm *vmm)
 }
 
 /*
- * Runs before QEMU's main(). A VM that was meant to have a device and a deadline does not start without them.
+ * Runs before QEMU's main(). A VM that was meant to have a device and a deadline does not start
+ * without them.
  */
 __attribute__((constructor)) static void load(void)
 {

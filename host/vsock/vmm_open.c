@@ -2,9 +2,10 @@
 /*
  * The memory file stays read-only.
  *
- * QEMU 7.2 opens a memory-backend-file's path O_RDWR even with share=off. Whoever escapes into a VMM could then write to
- * the file that its sibling VMs map. So open() and its relatives answer that one path, exactly as it is spelt on QEMU's
- * command line, with a read-only descriptor; a private mapping of it is writable all the same.
+ * QEMU 7.2 opens a memory-backend-file's path O_RDWR even with share=off. Whoever escapes into a
+ * VMM could then write to the file that its sibling VMs map. So open() and its relatives answer
+ * that one path, exactly as it is spelt on QEMU's command line, with a read-only descriptor; a
+ * private mapping of it is writable all the same.
  */
 #undef _FORTIFY_SOURCE /* its inline open() and ours exclude each other */
 #include <fcntl.h>
@@ -36,14 +37,14 @@ static int do_open(int dir, const char *path, int flags, mode_t mode)
 }
 
 /* The mode, which is there only when a file may be made. */
-#define TAKE_MODE(flags, mode) \
-	do { \
+#define TAKE_MODE(flags, mode)                           \
+	do {                                             \
 		if ((flags) & (O_CREAT | __O_TMPFILE)) { \
-			va_list ap_; \
-			va_start(ap_, flags); \
-			(mode) = va_arg(ap_, mode_t); \
-			va_end(ap_); \
-		} \
+			va_list ap_;                     \
+			va_start(ap_, flags);            \
+			(mode) = va_arg(ap_, mode_t);    \
+			va_end(ap_);                     \
+		}                                        \
 	} while (0)
 
 int open(const char *path, int flags, ...)

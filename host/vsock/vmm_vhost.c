@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The vhost ioctls (linux/vhost.h) that QEMU's kernel back end sends to /dev/vhost-vsock, answered here.
+ * The vhost ioctls (linux/vhost.h) that QEMU's kernel back end sends to /dev/vhost-vsock, answered
+ * here.
  *
- * ioctl() is interposed for the whole process: a vhost request on our descriptor is ours, all else goes on to the
- * kernel.
+ * ioctl() is interposed for the whole process: a vhost request on our descriptor is ours, all else
+ * goes on to the kernel.
  */
 #include <errno.h>
 #include <linux/vhost.h>
