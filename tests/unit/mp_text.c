@@ -31,7 +31,7 @@ static void number(struct text *t, uint64_t v, unsigned width)
 		byte(t, (unsigned)(v >> (8 * width)) & 0xff);
 }
 
-static void bad(const struct text *t)
+static _Noreturn void bad(const struct text *t)
 {
 	fprintf(stderr, "mp_text: cannot read: %s\n", t->p);
 	abort();
@@ -179,7 +179,7 @@ uint8_t *mp_text(const char *text, size_t *len)
 	value(&t);
 	if (next(&t))
 		bad(&t);
-	exact = malloc(t.len);
+	exact = t.len > 0 ? malloc(t.len) : NULL;
 	if (!exact)
 		abort();
 	memcpy(exact, t.out, t.len);
