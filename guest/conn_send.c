@@ -132,6 +132,11 @@ void conn_flush(struct conn *c)
 {
 	int turns = 0;
 
+	/* What a full socket left behind goes first: while it is large, the pump is not asked. */
+	if (!conn_may_send(c) && send_out(c) < 0) {
+		conn_lost(c);
+		return;
+	}
 	while (conn_may_send(c) && c->ops && c->ops->pump && c->ops->pump(c)) {
 		if (++turns == MAX_TURNS) {
 			conn_wake(c); /* the others first */
