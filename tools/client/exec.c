@@ -80,7 +80,8 @@ static int read_result(const struct hutch_doc *doc, bool detached, struct hutch_
 		return fail_from(why, &err);
 	/* A status is never made up. */
 	if (!detached && hutch_get(&doc->root, "exit_code") == NULL)
-		return fail_set(why, HUTCH_E_PROTOCOL, 0, "the result of the exec has no exit_code");
+		return fail_set(why, HUTCH_E_PROTOCOL, 0,
+				"the result of the exec has no exit_code");
 	*out = (struct hutch_exec_result){
 		.pid = r.pid,
 		.started = r.started,

@@ -7,7 +7,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "protocol/limits.h"
 #include "tools/hutch/cmd.h"
 #include "tools/hutch/cmd_exec.h"
 #include "tools/hutch/json.h"
@@ -159,11 +158,10 @@ static void choose_id(char *id, size_t size)
 
 int exec_run(struct pump *p, struct exec_args *e)
 {
-	char id[HUTCH_MAX_ID + 1];
 	int status;
 
-	choose_id(id, sizeof(id));
-	e->x.id = p->id = id;
+	choose_id(e->id, sizeof(e->id));
+	e->x.id = p->id = e->id;
 	p->input = e->x.input;
 	if (p->cli->json) {
 		sink_to_memory(&p->out);

@@ -3,6 +3,7 @@
 #ifndef HUTCH_CMD_EXEC_H
 #define HUTCH_CMD_EXEC_H
 
+#include "protocol/limits.h"
 #include "tools/hutch/cli.h"
 #include "tools/hutch/pump.h"
 
@@ -23,8 +24,9 @@ enum { EXEC_TIMEOUT = OPT_LONG + 64, EXEC_SHELL, EXEC_OUTPUT_LIMIT };
 
 struct exec_args {
 	struct hutch_exec_options x;
-	const char **env; /* pairs, x.env */
-	size_t env_count; /* of words in it */
+	char id[HUTCH_MAX_ID + 1]; /* x.id */
+	const char **env;	   /* pairs, x.env */
+	size_t env_count;	   /* of words in it */
 };
 
 /* 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status. */
