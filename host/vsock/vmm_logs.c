@@ -10,11 +10,9 @@
 
 /* A serial port under TCG takes some 300 KB/s, so that a flood overshoots by about 1.5 MB. */
 #define PERIOD_S 5
-5 /* a serial port under TCG takes some 300 KB/s, so that a flood overshoots by about 1.5 MB */
 #define BLOCK 4096u
 
-	void
-	vmm_log_cut(int fd, uint64_t *freed)
+void vmm_log_cut(int fd, uint64_t *freed)
 {
 	struct stat st;
 	uint64_t size, end;

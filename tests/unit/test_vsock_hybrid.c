@@ -18,7 +18,7 @@
 #include "host/vsock/hybrid.h"
 #include "tests/harness/fake_guest.h"
 
-#define HANDSHAKE_MS 100
+#define SHORT_MS 300 /* a deadline that is to pass */
 
 static struct fake_guest fg;
 static char dir[] = "/tmp/test_vsock_XXXXXX";
@@ -49,9 +49,9 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-static void setup_with(unsigned max_conns)
+static void setup_with(unsigned max_conns, unsigned handshake_ms)
 {
-	struct vsock_config cfg = {.handshake_ms = HANDSHAKE_MS,
+	struct vsock_config cfg = {.handshake_ms = handshake_ms,
 				   .dial_prefix = prefix,
 				   .max_conns = max_conns};
 
@@ -66,7 +66,7 @@ static void setup_with(unsigned max_conns)
 
 static void setup(void)
 {
-	setup_with(0);
+	setup_with(0, 60000);
 }
 
 static void teardown(void)
@@ -77,6 +77,13 @@ static void teardown(void)
 	close(listener);
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	ck_assert_int_eq(system(command), 0);
+}
+
+static void again_with(unsigned max_conns, unsigned handshake_ms)
+{
+	teardown();
+	strcpy(dir, "/tmp/test_vsock_XXXXXX");
+	setup_with(max_conns, handshake_ms);
 }
 
 static void say(int fd, const char *text)
@@ -320,8 +327,11 @@ END_TEST
 
 START_TEST(silent_peer_is_dropped)
 {
-	int fd = connect_to(prefix), slow = connect_to(prefix);
+	int fd, slow;
 
+	again_with(0, SHORT_MS);
+	fd = connect_to(prefix);
+	slow = connect_to(prefix);
 	say(slow, "CONN");
 	fg_pump(&fg);
 	ck_assert_uint_eq(conns(), 2);
@@ -338,8 +348,10 @@ END_TEST
 START_TEST(silent_guest_is_given_up)
 {
 	struct packet p;
-	int fd = connect_to(prefix);
+	int fd;
 
+	again_with(0, SHORT_MS);
+	fd = connect_to(prefix);
 	say(fd, "CONNECT 520\n");
 	fg_pump(&fg);
 	ck_assert(fg_recv(&fg, &p, NULL));
@@ -373,6 +385,7 @@ START_TEST(guest_that_is_not_up_yet)
 	expect_ok(fd, &c);
 	close(fd);
 	/* And one that outlives its deadline is closed, not forgotten. */
+	again_with(0, SHORT_MS);
 	fg_stop(&fg);
 	fd = connect_to(prefix);
 	say(fd, "CONNECT 520\n");
@@ -472,9 +485,7 @@ START_TEST(full_table_refuses)
 	struct packet p;
 	int fd[5];
 
-	teardown();
-	strcpy(dir, "/tmp/test_vsock_XXXXXX");
-	setup_with(4);
+	again_with(4, 60000);
 	for (int i = 0; i < 4; i++) {
 		fd[i] = connect_to(prefix);
 		say(fd[i], "CONNECT 520\n");
