@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ping and the agent.* methods (wire.md section 3). */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include "guest/calls.h"
 #include "guest/exec_table.h"
 #include "guest/identity.h"
+#include "guest/lines.h"
 #include "guest/power.h"
 #include "protocol/msg_exec.h"
 
@@ -26,18 +26,19 @@ int call_ping(struct conn *c, const struct msg_call *call, struct hutch_error *e
 	return 0;
 }
 
-/* Resident memory of the agent, from /proc/self/statm (proc(5)): pages. */
+/* Resident memory of the agent: the second number of /proc/self/statm (proc(5)), in pages. */
 static uint64_t rss_kib(void)
 {
-	unsigned long size, resident = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
+	uint64_t pages = 0;
+	const char *p;
+	char text[128];
 
-	if (!f)
+	if (agent.proc_fd < 0 || read_text(agent.proc_fd, "self/statm", text, sizeof(text)) < 0)
 		return 0;
-	if (fscanf(f, "%lu %lu", &size, &resident) != 2)
-		resident = 0;
-	fclose(f);
-	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+	p = text;
+	if (!next_number(&p, &pages) || !next_number(&p, &pages))
+		return 0;
+	return pages * (uint64_t)getpagesize() / 1024;
 }
 
 int call_agent_info(struct conn *c, const struct msg_call *call, struct hutch_error *err)

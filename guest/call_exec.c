@@ -41,6 +41,13 @@ static void answer_detached(struct conn *c, const struct exec *e)
 	conn_answered(c);
 }
 
+static bool in_use(const char *id)
+{
+	struct exec *e = id[0] ? exec_find(id) : NULL;
+
+	return e && !exec_make_way(e);
+}
+
 /* The exec that an earlier start with this key made; NULL: none, or err is set. */
 static struct exec *find_repeated(const struct msg_call *call, struct hutch_error *err)
 {
@@ -53,7 +60,7 @@ static struct exec *find_repeated(const struct msg_call *call, struct hutch_erro
 				call->key, e->id);
 		return NULL;
 	}
-	if (!e && call->id[0] && exec_find(call->id))
+	if (!e && in_use(call->id))
 		hutch_error_set(err, HUTCH_E_EXISTS, 0, "exec id \"%s\" is in use", call->id);
 	return e;
 }
@@ -163,6 +170,8 @@ static bool list_one(struct exec *e, void *arg)
 	struct mp_buf *b = arg;
 	struct exec_result res;
 
+	if (e->collected)
+		return true; /* whoever asked knows of it */
 	mp_map_begin(b);
 	mp_kv_str(b, "id", e->id);
 	mp_kv_uint(b, "pid", (uint64_t)e->pid);

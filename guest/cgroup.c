@@ -16,6 +16,7 @@
 
 #include "guest/exec.h"
 #include "guest/limits.h"
+#include "guest/lines.h"
 #include "guest/list.h"
 #include "guest/log.h"
 #include "guest/loop.h"
@@ -78,15 +79,6 @@ static void reread(int fd, char *buf, size_t size)
 	ssize_t n = fd < 0 ? -1 : pread(fd, buf, size - 1, 0);
 
 	buf[n > 0 ? n : 0] = '\0';
-}
-
-static void read_once(int dir, const char *name, char *buf, size_t size)
-{
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-
-	reread(fd, buf, size);
-	if (fd >= 0)
-		close(fd);
 }
 
 uint64_t cgroup_parse_key(const char *text, const char *key)
@@ -379,18 +371,17 @@ bool cgroup_oom_killed(struct cgroup *cg)
 
 static void signal_members(int dir, int sig)
 {
-	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC), pid;
-	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	struct lines l;
 
-	if (!f) {
-		if (fd >= 0)
-			close(fd);
+	if (!lines_open(&l, dir, "cgroup.procs"))
 		return;
-	}
-	while (fscanf(f, "%d", &pid) == 1)
+	while (lines_next(&l)) {
+		pid_t pid = (pid_t)strtol(l.line, NULL, 10);
+
 		if (pid > 0) /* 0: of another PID namespace */
 			kill(pid, sig);
-	fclose(f);
+	}
+	lines_close(&l);
 }
 
 static void signal_below(int dir, int sig, int depth)
@@ -454,7 +445,7 @@ static uint64_t read_sysctl(const char *path)
 {
 	char buf[32];
 
-	read_once(AT_FDCWD, path, buf, sizeof(buf));
+	read_text(AT_FDCWD, path, buf, sizeof(buf));
 	return strtoull(buf, NULL, 10);
 }
 
@@ -478,7 +469,7 @@ static void protect_memory(void)
 	uint64_t total, reserve;
 	char buf[256];
 
-	read_once(AT_FDCWD, "/proc/meminfo", buf, sizeof(buf));
+	read_text(AT_FDCWD, "/proc/meminfo", buf, sizeof(buf));
 	if (strncmp(buf, "MemTotal:", 9) != 0)
 		return;
 	total = strtoull(buf + 9, NULL, 10) << 10;

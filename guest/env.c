@@ -44,6 +44,8 @@ static char *put(struct env *env, size_t *at, char *to, const struct pair *p)
 	memcpy(to + name + 1, p->value, value + 1);
 	if (strcmp(p->name, "PATH") == 0)
 		env->path = to + name + 1;
+	if (strcmp(p->name, "HOME") == 0)
+		env->home = to + name + 1;
 	return to + name + value + 2;
 }
 
@@ -59,6 +61,7 @@ int env_build(struct env *env, const struct exec_start *m, const struct user *u)
 	char *to;
 
 	env->path = ENV_DEFAULT_PATH;
+	env->home = NULL;
 	for (size_t i = 0; i < n; i++)
 		size += size_of(&defaults[i]);
 	for (size_t i = 0; i < m->env_pairs; i++)

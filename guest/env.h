@@ -12,6 +12,7 @@ struct env {
 	char **vec;	  /* NULL-terminated NAME=VALUE */
 	char *block;	  /* the texts */
 	const char *path; /* value of PATH, or the default when there is none */
+	const char *home; /* value of HOME; NULL: there is none */
 };
 
 /* Defaults of wire.md for u, then m's own in their order. 0, or -1: no memory. */

@@ -28,6 +28,12 @@ static void set_state(struct exec *e, enum exec_state to)
 
 /* Records */
 
+static void drop_rings(struct exec *e)
+{
+	for (int s = 0; s < 2; s++)
+		ring_drop(&e->out[s].ring);
+}
+
 static void forget(struct exec *e)
 {
 	if (e->forgotten)
@@ -37,10 +43,9 @@ static void forget(struct exec *e)
 	loop_timer_clear(&e->phase);
 	loop_timer_clear(&e->orphan);
 	loop_close(&e->in);
-	for (int s = 0; s < 2; s++) {
-		loop_close(&e->out[s].src);
-		ring_drop(&e->out[s].ring);
-	}
+	loop_close(&e->out[0].src);
+	loop_close(&e->out[1].src);
+	drop_rings(e);
 	if (e->tty_fd >= 0)
 		close(e->tty_fd);
 	e->tty_fd = -1;
@@ -49,13 +54,10 @@ static void forget(struct exec *e)
 	loop_free_later(&e->garbage, e, free);
 }
 
-/* A record that nobody can want or use any more goes. */
-static void maybe_forget(struct exec *e)
-{
-	if (e->state == EXEC_ENDED && e->collected && list_empty(&e->links) && !e->killing)
-		forget(e);
-}
-
+/*
+ * Its result was received: the output is of no use any more. The record stays for exec.kill, which ends what
+ * the command left behind, until it expires or its place or id is wanted.
+ */
 void exec_collected(uint64_t serial)
 {
 	struct exec *e = exec_table_record(serial);
@@ -63,13 +65,32 @@ void exec_collected(uint64_t serial)
 	if (!e)
 		return;
 	e->collected = true;
-	maybe_forget(e);
+	if (list_empty(&e->links))
+		drop_rings(e);
+}
+
+static void maybe_forget(struct exec *e)
+{
+	if (e->state != EXEC_ENDED || !list_empty(&e->links))
+		return;
+	if (e->collected)
+		drop_rings(e);
+	if (e->expired && !e->killing)
+		forget(e);
 }
 
 static void expire_due(struct exec *e)
 {
-	e->collected = true; /* goes with its last link, if it has any */
+	e->expired = true; /* goes with its last link, if it has any */
 	maybe_forget(e);
+}
+
+bool exec_make_way(struct exec *e)
+{
+	if (e->state != EXEC_ENDED || !e->collected || !list_empty(&e->links) || e->killing)
+		return false;
+	forget(e);
+	return true;
 }
 
 static bool drop_output(struct exec *e, void *arg)
@@ -77,12 +98,10 @@ static bool drop_output(struct exec *e, void *arg)
 	size_t *missing = arg;
 
 	if (e->state == EXEC_ENDED && list_empty(&e->links)) {
-		for (int s = 0; s < 2; s++) {
-			size_t cap = e->out[s].ring.cap;
+		size_t held = (size_t)e->out[0].ring.cap + e->out[1].ring.cap;
 
-			ring_drop(&e->out[s].ring);
-			*missing -= cap < *missing ? cap : *missing;
-		}
+		drop_rings(e);
+		*missing -= held < *missing ? held : *missing;
 	}
 	return *missing > 0;
 }
@@ -104,7 +123,6 @@ static void make_record(struct exec *e)
 
 		if (!oldest)
 			break; /* every one of them is being read */
-		oldest->collected = true;
 		forget(oldest);
 	}
 }

@@ -52,7 +52,7 @@ struct exec {
 	uint64_t params_hash;	       /* of the bytes of exec.start's params, for the key */
 	uint8_t argv[AGENT_ARGV_KEPT]; /* an encoded array of texts */
 	uint16_t argv_len;
-	bool detach, resumable, pty, collected, forgotten;
+	bool detach, resumable, pty, collected, expired, forgotten;
 
 	pid_t pid;
 	struct tree tree;
@@ -76,8 +76,10 @@ struct exec {
 	uint64_t user_us, system_us, max_rss_kib;
 };
 
-/* The exec of that serial was collected: its record may go. */
+/* The result of the exec of that serial was received. */
 void exec_collected(uint64_t serial);
+/* Forget e for a new exec of its id; false: it is in use. */
+bool exec_make_way(struct exec *e);
 
 /*
  * Start a command. On success *out runs and has no link yet. On failure -1 with err, or 1 when the

@@ -135,18 +135,18 @@ static void close_child_fds(void)
 	}
 }
 
-/* The command's directory; relative ones start at HOME. */
+/* The command's directory: its HOME, when it has one and names no other; relative ones start there. */
 static int set_cwd(struct hutch_error *err)
 {
-	const char *cwd = st.rq->start->cwd;
+	const char *cwd = st.rq->start->cwd, *home = st.env.home ? st.env.home : "/";
 	int n;
 
 	st.spawn.cwd = st.cwd;
 	st.spawn.cwd_optional = !cwd;
 	if (cwd && cwd[0] != '/')
-		n = snprintf(st.cwd, sizeof(st.cwd), "%s/%s", st.user.home, cwd);
+		n = snprintf(st.cwd, sizeof(st.cwd), "%s/%s", home, cwd);
 	else
-		n = snprintf(st.cwd, sizeof(st.cwd), "%s", cwd ? cwd : st.user.home);
+		n = snprintf(st.cwd, sizeof(st.cwd), "%s", cwd ? cwd : home);
 	if (n >= (int)sizeof(st.cwd))
 		return hutch_error_set(err, HUTCH_E_INVALID, ENAMETOOLONG,
 				       "cwd is longer than %zu bytes", sizeof(st.cwd) - 1);
@@ -329,10 +329,12 @@ static int prepare(struct hutch_error *err)
 		.cpu_percent = m->cpu_percent,
 	};
 
-	if (find_user(err) < 0 || set_cwd(err) < 0)
+	if (find_user(err) < 0)
 		return -1;
 	if (env_build(&st.env, m, &st.user) < 0)
 		return hutch_error_set(err, HUTCH_E_BUSY, ENOMEM, "no memory for the environment");
+	if (set_cwd(err) < 0)
+		return -1;
 	return tree_prepare(&st.e->tree, &limits, err);
 }
 

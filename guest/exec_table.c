@@ -109,15 +109,22 @@ struct exec *exec_table_record(uint64_t serial)
 	return NULL;
 }
 
+/* One that was collected goes before one that was not. */
 struct exec *exec_table_oldest(void)
 {
+	struct exec *oldest = NULL;
+
 	list_for_each(it, &records) {
 		struct exec *e = container_of(it, struct exec, link);
 
-		if (list_empty(&e->links) && !e->killing)
+		if (!list_empty(&e->links) || e->killing)
+			continue;
+		if (e->collected)
 			return e;
+		if (!oldest)
+			oldest = e;
 	}
-	return NULL;
+	return oldest;
 }
 
 struct exec *exec_table_any(void)

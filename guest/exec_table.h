@@ -17,7 +17,7 @@ struct exec *exec_find(const char *id);
 struct exec *exec_find_key(const char *key);
 struct exec *exec_find_pid(pid_t pid);
 struct exec *exec_table_record(uint64_t serial);
-struct exec *exec_table_oldest(void); /* record without links */
+struct exec *exec_table_oldest(void); /* the record that is to go first; NULL: none may */
 struct exec *exec_table_any(void);
 unsigned exec_living(void);
 unsigned exec_table_records(void);

@@ -56,8 +56,8 @@
 
 /* Bytes of argv kept per exec for exec.list; the rest is left out. */
 #define AGENT_ARGV_KEPT 384
-/* A line of /etc/passwd or /etc/group beyond this is skipped. */
-#define AGENT_USER_LINE 1024
+/* A line of /etc/passwd, /etc/group or the list of modules beyond this is skipped. */
+#define AGENT_LINE 1024
 /* Supplementary groups; the rest is left out. */
 #define AGENT_MAX_GROUPS 64
 

@@ -15,10 +15,11 @@
 #define MAX_TIMERS (4 * (AGENT_MAX_EXECS + AGENT_MAX_RECORDS) + AGENT_MAX_CONNS + 64)
 #define MAX_EVENTS 64
 
+static struct loop_timer *heap[MAX_TIMERS + 1]; /* from 1 */
+
 static struct {
 	int epfd;
 	bool stop;
-	struct loop_timer *heap[MAX_TIMERS + 1]; /* from 1 */
 	uint32_t timers;
 	struct list tasks;
 	struct loop_garbage *garbage;
@@ -87,14 +88,14 @@ void loop_close(struct loop_source *src)
 
 static void heap_put(uint32_t slot, struct loop_timer *t)
 {
-	loop.heap[slot] = t;
+	heap[slot] = t;
 	t->slot = slot;
 }
 
 static void heap_up(uint32_t slot, struct loop_timer *t)
 {
-	while (slot > 1 && loop.heap[slot / 2]->at_ns > t->at_ns) {
-		heap_put(slot, loop.heap[slot / 2]);
+	while (slot > 1 && heap[slot / 2]->at_ns > t->at_ns) {
+		heap_put(slot, heap[slot / 2]);
 		slot /= 2;
 	}
 	heap_put(slot, t);
@@ -107,11 +108,11 @@ static void heap_down(uint32_t slot, struct loop_timer *t)
 
 		if (child > loop.timers)
 			break;
-		if (child < loop.timers && loop.heap[child + 1]->at_ns < loop.heap[child]->at_ns)
+		if (child < loop.timers && heap[child + 1]->at_ns < heap[child]->at_ns)
 			child++;
-		if (loop.heap[child]->at_ns >= t->at_ns)
+		if (heap[child]->at_ns >= t->at_ns)
 			break;
-		heap_put(slot, loop.heap[child]);
+		heap_put(slot, heap[child]);
 		slot = child;
 	}
 	heap_put(slot, t);
@@ -125,10 +126,10 @@ void loop_timer_clear(struct loop_timer *t)
 	if (!slot)
 		return;
 	t->slot = 0;
-	last = loop.heap[loop.timers--];
+	last = heap[loop.timers--];
 	if (last == t)
 		return;
-	if (slot > 1 && loop.heap[slot / 2]->at_ns > last->at_ns)
+	if (slot > 1 && heap[slot / 2]->at_ns > last->at_ns)
 		heap_up(slot, last);
 	else
 		heap_down(slot, last);
@@ -155,8 +156,8 @@ static void run_timers(void)
 	if (!loop.timers)
 		return;
 	now = loop_now();
-	while (loop.timers && loop.heap[1]->at_ns <= now) {
-		struct loop_timer *t = loop.heap[1];
+	while (loop.timers && heap[1]->at_ns <= now) {
+		struct loop_timer *t = heap[1];
 
 		loop_timer_clear(t);
 		t->due(t);
@@ -173,9 +174,9 @@ static int next_timeout(void)
 	if (!loop.timers)
 		return -1;
 	now = loop_now();
-	if (loop.heap[1]->at_ns <= now)
+	if (heap[1]->at_ns <= now)
 		return 0;
-	left = (loop.heap[1]->at_ns - now + 999999u) / 1000000u;
+	left = (heap[1]->at_ns - now + 999999u) / 1000000u;
 	return left > 3600000u ? 3600000 : (int)left;
 }
 

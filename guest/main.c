@@ -2,10 +2,7 @@
 /* hutch-agent: runs commands in a machine on behalf of its host. PID 1, a service, or a plain process. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -50,48 +47,59 @@ static const char usage[] =
 	"  --verbose      log what happens to connections and commands\n"
 	"  --version, --help\n";
 
+static void bad_usage(void)
+{
+	(void)!write(2, usage, sizeof(usage) - 1);
+	_exit(2);
+}
+
+/* --name VALUE and --name=VALUE; NULL when argv[*i] is not this option. */
+static const char *option_value(char **argv, int *i, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(argv[*i], name, n) != 0)
+		return NULL;
+	if (argv[*i][n] == '=')
+		return argv[*i] + n + 1;
+	if (argv[*i][n] != '\0')
+		return NULL;
+	if (!argv[*i + 1])
+		bad_usage();
+	return argv[++*i];
+}
+
+static void parse_option(char **argv, int *i, struct options *o)
+{
+	const char *v;
+
+	if ((v = option_value(argv, i, "--unix"))) {
+		o->unix_path = v;
+	} else if ((v = option_value(argv, i, "--dial"))) {
+		o->dial_path = v;
+	} else if ((v = option_value(argv, i, "--cgroup"))) {
+		o->cgroup = v;
+	} else if (strcmp(argv[*i], "--service") == 0) {
+		o->service = true;
+	} else if (strcmp(argv[*i], "--verbose") == 0) {
+		o->verbose = true;
+	} else if (strcmp(argv[*i], "--version") == 0) {
+		(void)!write(1, AGENT_NAME "\n", sizeof(AGENT_NAME));
+		_exit(0);
+	} else if (strcmp(argv[*i], "--help") == 0) {
+		(void)!write(1, usage, sizeof(usage) - 1);
+		_exit(0);
+	} else {
+		bad_usage();
+	}
+}
+
 static void parse_options(int argc, char **argv, struct options *o)
 {
-	static const struct option longs[] = {
-		{"unix", required_argument, NULL, 'u'},	  {"dial", required_argument, NULL, 'd'},
-		{"cgroup", required_argument, NULL, 'c'}, {"service", no_argument, NULL, 's'},
-		{"verbose", no_argument, NULL, 'v'},	  {"version", no_argument, NULL, 'V'},
-		{"help", no_argument, NULL, 'h'},	  {0},
-	};
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (opt) {
-		case 'u':
-			o->unix_path = optarg;
-			break;
-		case 'd':
-			o->dial_path = optarg;
-			break;
-		case 'c':
-			o->cgroup = optarg;
-			break;
-		case 's':
-			o->service = true;
-			break;
-		case 'v':
-			o->verbose = true;
-			break;
-		case 'V':
-			puts(AGENT_NAME);
-			exit(0);
-		case 'h':
-			fputs(usage, stdout);
-			exit(0);
-		default:
-			fputs(usage, stderr);
-			exit(2);
-		}
-	}
-	if (optind < argc || !o->unix_path == !o->service || (o->dial_path && !o->unix_path)) {
-		fputs(usage, stderr);
-		exit(2);
-	}
+	for (int i = 1; i < argc; i++)
+		parse_option(argv, &i, o);
+	if (!o->unix_path == !o->service || (o->dial_path && !o->unix_path))
+		bad_usage();
 }
 
 /* Nothing of whoever started the agent may reach commands: signal dispositions, descriptors, umask. */

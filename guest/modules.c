@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "guest/boot.h"
-#include "guest/log.h"
+#include "guest/lines.h"
 
 /* linux/module.h, since Linux 5.17 */
 #define INIT_COMPRESSED_FILE 4
@@ -42,7 +42,7 @@ static void load_line(char *line)
 {
 	char path[512], *params;
 
-	line[strcspn(line, "#\n")] = '\0';
+	line[strcspn(line, "#")] = '\0';
 	line += strspn(line, " \t");
 	params = line + strcspn(line, " \t");
 	if (*params)
@@ -55,15 +55,14 @@ static void load_line(char *line)
 
 void boot_modules(void)
 {
-	FILE *f = fopen(MODULES_LIST, "re");
-	char line[512];
+	struct lines l;
 
-	if (!f) {
+	if (!lines_open(&l, AT_FDCWD, MODULES_LIST)) {
 		if (errno != ENOENT)
 			boot_failed("%s", MODULES_LIST);
 		return; /* a kernel with all built in */
 	}
-	while (fgets(line, sizeof(line), f))
-		load_line(line);
-	fclose(f);
+	while (lines_next(&l))
+		load_line(l.line);
+	lines_close(&l);
 }

@@ -13,57 +13,58 @@
 #include <unistd.h>
 
 #include "guest/agent.h"
+#include "guest/lines.h"
 
-bool proc_parse_stat(const char *text, size_t n, struct proc *out)
+/* Field n of proc(5), counted from the state, which is field 3; 0 when it is not there. */
+static const char *field(const char *after_name, unsigned n)
 {
-	char buf[512];
-	long pid, ppid, sid;
-	unsigned long long start;
-	char *name_end;
+	const char *p = after_name;
 
-	if (n >= sizeof(buf))
-		n = sizeof(buf) - 1;
-	memcpy(buf, text, n);
-	buf[n] = '\0';
-	name_end = strrchr(buf, ')'); /* the fields after it hold none */
-	if (!name_end || sscanf(buf, "%ld (", &pid) != 1)
+	for (unsigned i = 3; *p; i++) {
+		p += strspn(p, " ");
+		if (i == n)
+			return *p ? p : NULL;
+		p += strcspn(p, " ");
+	}
+	return NULL;
+}
+
+bool proc_parse_stat(const char *text, struct proc *out)
+{
+	const char *name_end = strrchr(text, ')'); /* the fields after it hold none */
+	const char *state, *ppid, *sid, *start;
+
+	if (!name_end || *text < '0' || *text > '9')
 		return false;
-	/* state ppid pgrp session, 15 more, starttime: fields 3 to 22 of proc(5) */
-	if (sscanf(name_end + 1,
-		   " %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-		   "%llu",
-		   &out->state, &ppid, &sid, &start) != 4)
+	state = field(name_end + 1, 3);
+	ppid = field(name_end + 1, 4);
+	sid = field(name_end + 1, 6);
+	start = field(name_end + 1, 22);
+	if (!state || !ppid || !sid || !start)
 		return false;
-	out->pid = (pid_t)pid;
-	out->ppid = (pid_t)ppid;
-	out->sid = (pid_t)sid;
-	out->start = start;
+	out->pid = (pid_t)strtol(text, NULL, 10);
+	out->ppid = (pid_t)strtol(ppid, NULL, 10);
+	out->sid = (pid_t)strtol(sid, NULL, 10);
+	out->state = *state;
+	out->start = strtoull(start, NULL, 10);
 	out->member = false;
 	return true;
 }
 
-/* Bytes of /proc/PID/NAME; -1: the process is gone. */
-static ssize_t read_file(pid_t pid, const char *name, char *buf, size_t size)
+/* Bytes of /proc/PID/NAME, as text; -1: the process is gone. */
+static long read_file(pid_t pid, const char *name, char *buf, size_t size)
 {
 	char path[64];
-	ssize_t n;
-	int fd;
 
 	snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
-	fd = openat(agent.proc_fd, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	n = read(fd, buf, size);
-	close(fd);
-	return n;
+	return read_text(agent.proc_fd, path, buf, size);
 }
 
 static bool read_proc(pid_t pid, struct proc *out)
 {
 	char buf[512];
-	ssize_t n = read_file(pid, "stat", buf, sizeof(buf));
 
-	return n > 0 && proc_parse_stat(buf, (size_t)n, out);
+	return read_file(pid, "stat", buf, sizeof(buf)) > 0 && proc_parse_stat(buf, out);
 }
 
 enum tagged { TAG_NO, TAG_YES, TAG_UNREADABLE };
@@ -71,11 +72,9 @@ enum tagged { TAG_NO, TAG_YES, TAG_UNREADABLE };
 static enum tagged has_tag(pid_t pid, uint32_t tag)
 {
 	char buf[32];
-	ssize_t n = read_file(pid, "timerslack_ns", buf, sizeof(buf) - 1);
 
-	if (n <= 0)
+	if (read_file(pid, "timerslack_ns", buf, sizeof(buf)) <= 0)
 		return TAG_UNREADABLE;
-	buf[n] = '\0';
 	return strtoull(buf, NULL, 10) == SLACK_BASE + tag ? TAG_YES : TAG_NO;
 }
 
@@ -100,7 +99,7 @@ void proc_set_free(struct proc_set *s)
 	*s = (struct proc_set){0};
 }
 
-/* All living processes, in order of pid (as /proc lists them). */
+/* All living processes, in order of pid: /proc lists them so. */
 static int scan(struct proc_set *s)
 {
 	int fd = openat(agent.proc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -173,7 +172,6 @@ int procwalk_members(pid_t first, bool reaped, uint32_t tag, struct proc_set *ou
 		proc_set_free(out);
 		return -1;
 	}
-	qsort(out->v, out->n, sizeof(*out->v), by_pid);
 	for (size_t i = 0; i < out->n; i++)
 		out->v[i].member = belongs(&out->v[i], self, first, reaped, tag);
 	close_over_children(out);

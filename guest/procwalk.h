@@ -27,7 +27,7 @@ struct proc {
 };
 
 /* One /proc/PID/stat (proc(5)); the command name may hold anything. False: not such a text. */
-bool proc_parse_stat(const char *text, size_t n, struct proc *out);
+bool proc_parse_stat(const char *text, struct proc *out);
 
 struct proc_set {
 	struct proc *v;

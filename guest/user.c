@@ -6,80 +6,17 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-/* Lines of a file through a fixed buffer; a line that does not fit is skipped whole. */
-struct lines {
-	int fd;
-	char buf[4096];
-	size_t at, len;
-	char line[AGENT_USER_LINE];
-};
+#include "guest/lines.h"
 
-/* fd -1 when there is no such regular file: then there are no lines. A FIFO in its place must not block. */
-static void lines_open(struct lines *l, const char *dir, const char *name)
+static void open_etc(struct lines *l, const char *etc, const char *name)
 {
 	char path[512];
-	struct stat st;
 
+	l->fd = -1;
 	l->at = l->len = 0;
-	l->fd = -1;
-	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-		return;
-	l->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (l->fd >= 0 && (fstat(l->fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-		close(l->fd);
-		l->fd = -1;
-	}
-}
-
-static void lines_close(struct lines *l)
-{
-	if (l->fd >= 0)
-		close(l->fd);
-	l->fd = -1;
-}
-
-static int next_byte(struct lines *l)
-{
-	if (l->at == l->len) {
-		ssize_t n = l->fd < 0 ? 0 : read(l->fd, l->buf, sizeof(l->buf));
-
-		if (n <= 0)
-			return -1;
-		l->at = 0;
-		l->len = (size_t)n;
-	}
-	return (unsigned char)l->buf[l->at++];
-}
-
-/* The next line that fits, without its newline, as text; false at the end. */
-static bool lines_next(struct lines *l)
-{
-	size_t n = 0;
-	bool good = true;
-
-	for (;;) {
-		int b = next_byte(l);
-
-		if (b < 0 && n == 0)
-			return false;
-		if (b == '\n' || b < 0) {
-			if (good && n) {
-				l->line[n] = '\0';
-				return true;
-			}
-			if (b < 0)
-				return false;
-			n = 0;
-			good = true;
-		} else if (b == '\0' || n == sizeof(l->line) - 1) {
-			good = false;
-		} else {
-			l->line[n++] = (char)b;
-		}
-	}
+	if (snprintf(path, sizeof(path), "%s/%s", etc, name) < (int)sizeof(path))
+		lines_open(l, AT_FDCWD, path);
 }
 
 /* Split at ':' in place; false when there are not exactly n fields. */
@@ -132,7 +69,7 @@ static bool find_passwd(const char *etc, const char *name, uid_t uid, struct use
 	bool found = false;
 	uint32_t id, gid;
 
-	lines_open(&l, etc, "passwd");
+	open_etc(&l, etc, "passwd");
 	while (!found && lines_next(&l)) {
 		if (!split(l.line, f, 7) || !parse_id(f[2], &id) || !parse_id(f[3], &gid))
 			continue;
@@ -157,7 +94,7 @@ static bool find_group(const char *etc, const char *name, gid_t *gid)
 	char *f[4];
 	bool found = false;
 
-	lines_open(&l, etc, "group");
+	open_etc(&l, etc, "group");
 	while (!found && lines_next(&l))
 		found = split(l.line, f, 4) && strcmp(f[0], name) == 0 && parse_id(f[2], gid);
 	lines_close(&l);
@@ -184,7 +121,7 @@ static void find_memberships(const char *etc, struct user *u)
 	char *f[4];
 	uint32_t gid;
 
-	lines_open(&l, etc, "group");
+	open_etc(&l, etc, "group");
 	while (u->ngroups < AGENT_MAX_GROUPS && lines_next(&l))
 		if (split(l.line, f, 4) && parse_id(f[2], &gid) && gid != u->gid &&
 		    is_member(f[3], u->name))
