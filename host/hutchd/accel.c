@@ -165,7 +165,9 @@ static void find_out(struct accel *a, const struct template *tpl)
 	int fd = open(a->device, O_RDWR | O_CLOEXEC);
 
 	if (fd < 0) {
-		/* Not for long: it costs nothing to look again, and a group or module may be added. */
+		/*
+		 * Not for long: it costs nothing to look again, and a group or module may be added.
+		 */
 		snprintf(reason, sizeof(reason), "%s: %s", a->device, strerror(errno));
 		set_verdict(a, ACCEL_TCG, false, reason);
 		return;

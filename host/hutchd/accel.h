@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KVM where a guest really boots on it, else TCG. Opening /dev/kvm proves nothing (nested or filtered hosts
- * open it and then run no guest), so the first time a VM of the template is booted under KVM and has to say hello within 8 s;
- * the verdict is written to <state>/accel.json with its reason, the host's kernel release, boot id and the VMM's version, and is used as
- * long as these are the same.
+ * KVM where a guest really boots on it, else TCG. Opening /dev/kvm proves nothing (nested or
+ * filtered hosts open it and then run no guest), so the first time a VM of the template is booted
+ * under KVM and has to say hello within 8 s; the verdict is written to <state>/accel.json with its
+ * reason, the host's kernel release, boot id and the VMM's version, and is used as long as these
+ * are the same.
  */
 #ifndef HUTCH_HOST_ACCEL_H
 #define HUTCH_HOST_ACCEL_H
@@ -24,8 +25,9 @@ void accel_set_kvm_device(struct accel *a, const char *path);
 
 typedef void accel_done_fn(void *arg, enum vmm_accel verdict, const char *reason);
 /*
- * Ask which accelerator to use; done is called once, from the loop, after at most 12 s (callers that come while a probe
- * runs wait for the same one). A returned handle cancels the wait: accel_cancel.
+ * Ask which accelerator to use; done is called once, from the loop, after at most 12 s (callers
+ * that come while a probe runs wait for the same one). A returned handle cancels the wait:
+ * accel_cancel.
  */
 struct accel_wait *accel_resolve(struct accel *a, const struct template *tpl, accel_done_fn *done,
 				 void *arg);

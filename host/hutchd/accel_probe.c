@@ -2,8 +2,8 @@
 /*
  * Boot one VM under KVM and see whether its agent says hello.
  *
- * The VM is tied to the launcher and has a short dead-man's timer, so that a broker that dies meanwhile leaves nothing alive. A
- * verdict is held back until the VM is gone.
+ * The VM is tied to the launcher and has a short dead-man's timer, so that a broker that dies
+ * meanwhile leaves nothing alive. A verdict is held back until the VM is gone.
  */
 #include "host/hutchd/accel_probe.h"
 

@@ -12,8 +12,8 @@
 struct accel_probe;
 
 /*
- * Called once, from the loop, after at most 12 s, when nothing of the VM is left. conclusive: it tells something about KVM, not only
- * that this VM could not be started.
+ * Called once, from the loop, after at most 12 s, when nothing of the VM is left. conclusive: it
+ * tells something about KVM, not only that this VM could not be started.
  */
 typedef void accel_probe_fn(void *arg, bool works, bool conclusive, const char *reason);
 

@@ -71,7 +71,9 @@ size_t log_tail(int rundir_fd, const char *name, char *out, size_t size)
 	size_t len = read_end(rundir_fd, name, out, size - 1);
 	const char *line;
 
-	/* A full buffer begins somewhere in a line: that piece is left out if a whole line follows. */
+	/*
+	 * A full buffer begins somewhere in a line: that piece is left out if a whole line follows.
+	 */
 	line = len == size - 1 ? memchr(out, '\n', len) : NULL;
 	if (line && line < out + len - 1) {
 		len -= (size_t)(line + 1 - out);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the broker and the launcher say to each other over their seqpacket socket: one fixed struct a packet, both ends are
- * one binary. Descriptors travel with SCM_RIGHTS in the order given here, close-on-exec.
+ * What the broker and the launcher say to each other over their seqpacket socket: one fixed struct
+ * a packet, both ends are one binary. Descriptors travel with SCM_RIGHTS in the order given here,
+ * close-on-exec.
  *
  *   launcher -> broker  launch_hello, once
  *   broker -> launcher  launch_request SPAWN + LAUNCH_SPAWN_FDS descriptors    launch_reply + pidfd
  *   broker -> launcher  launch_request REAP                                    launch_reply
  *
- * A request is answered exactly once, in order. A request that breaks this file is answered with EPROTO.
+ * A request is answered exactly once, in order. A request that breaks this file is answered with
+ * EPROTO.
  */
 #ifndef HUTCH_HOST_LAUNCH_PROTO_H
 #define HUTCH_HOST_LAUNCH_PROTO_H
@@ -38,7 +40,10 @@ enum vmm_fd {
 	VMM_FD_END
 };
 
-/* The run directory's file that says which process was started there: "PID START_TIME\n" (vmm_claim). */
+/*
+ * The run directory's file that says which process was started there: "PID START_TIME\n"
+ * (vmm_claim).
+ */
 #define VMM_PID_FILE "vmm.pid"
 /* In the environment of a VMM and so of all that it starts: HUTCH_VM=<id>. */
 #define VMM_MARKER "HUTCH_VM"

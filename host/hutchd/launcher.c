@@ -2,9 +2,10 @@
 /*
  * The broker's side of the launcher.
  *
- * The launcher is forked without an exec, from a broker that holds nothing yet but its configuration: so it needs no hidden command line,
- * works in every program that links it (the tests), and shares nothing afterwards but the socket. The price is the
- * broker's address layout, which helps only an attacker who also finds a hole in the few fixed structs it reads.
+ * The launcher is forked without an exec, from a broker that holds nothing yet but its
+ * configuration: so it needs no hidden command line, works in every program that links it (the
+ * tests), and shares nothing afterwards but the socket. The price is the broker's address layout,
+ * which helps only an attacker who also finds a hole in the few fixed structs it reads.
  */
 #include "host/hutchd/launcher.h"
 
@@ -30,7 +31,9 @@
 #define QEMU_NAME "qemu-system-x86_64"
 #define HELLO_MS  8000 /* above the 5 s that QEMU has to tell its version */
 #define END_MS	  3000
-/* Unanswered requests at a time; the others wait here, so that few descriptors are ever in flight. */
+/*
+ * Unanswered requests at a time; the others wait here, so that few descriptors are ever in flight.
+ */
 #define MAX_SENT 16
 
 struct launch_job {
@@ -134,6 +137,9 @@ static _Noreturn void become_launcher(int sock, const struct launcher_setup *set
 	dup2(sock, 3);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
 	close_range(4, ~0u, 0);
+	log_set_who("launcher");
+	if (chdir("/") < 0) /* no directory is kept busy */
+		log_errno(LOG_LEVEL_WARN, "launcher", "chdir /");
 	launcher_main(3, setup);
 }
 

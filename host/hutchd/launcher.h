@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launcher: a small child of the broker that keeps what building jails and starting VMMs needs. It takes fixed
- * request structs over a seqpacket socket (launch_proto.h), never guest input. It ends when the broker's
- * end of that socket closes; VMMs live on.
+ * The launcher: a small child of the broker that keeps what building jails and starting VMMs needs.
+ * It takes fixed request structs over a seqpacket socket (launch_proto.h), never guest input. It
+ * ends when the broker's end of that socket closes; VMMs live on.
  */
 #ifndef HUTCH_HOST_LAUNCHER_H
 #define HUTCH_HOST_LAUNCHER_H
@@ -25,10 +25,15 @@ struct launcher_config {
 
 /* Forks the launcher process; call it before threads or loops exist. NULL with err. */
 struct launcher *launcher_create(const struct launcher_config *config, struct hutch_error *err);
-/* Start listening to its replies on base. lost is called when the launcher died; arg is passed on. */
+/*
+ * Start listening to its replies on base. lost is called when the launcher died; arg is passed on.
+ */
 void launcher_attach(struct launcher *l, struct event_base *base, void (*lost)(void *arg),
 		     void *arg);
-/* "qemu" or "test"; the path and the version text of the VMM ("7.2.22", empty when it could not be asked). */
+/*
+ * "qemu" or "test"; the path and the version text of the VMM ("7.2.22", empty when it could not be
+ * asked).
+ */
 const char *launcher_driver(const struct launcher *l);
 const char *launcher_vmm_path(const struct launcher *l);
 const char *launcher_vmm_version(const struct launcher *l);

@@ -2,9 +2,10 @@
 /*
  * The launcher process: a loop over requests and over the ends of its children.
  *
- * It is the parent of the VMMs that it started, and a subreaper, so that it learns how they ended and what their wrappers
- * left behind. Everything it does on request is short; it blocks rather than keeping states. It ends when the broker's end
- * of the socket closes, and its VMMs then go to init.
+ * It is the parent of the VMMs that it started, and a subreaper, so that it learns how they ended
+ * and what their wrappers left behind. Everything it does on request is short; it blocks rather
+ * than keeping states. It ends when the broker's end of the socket closes, and its VMMs then go to
+ * init.
  */
 #include "host/hutchd/launcher_main.h"
 
@@ -111,7 +112,10 @@ static void reap(struct launcher_loop *l, const struct launch_reap *req, struct 
 	reply->wait_status = LAUNCH_STATUS_UNKNOWN;
 	if (c) {
 		if (!c->dead) {
-			/* Not reaped, so the pid is still its own. The broker asks after the end, so that this does not wait. */
+			/*
+			 * Not reaped, so the pid is still its own. The broker asks after the end,
+			 * so that this does not wait.
+			 */
 			kill(pid, SIGKILL);
 			while (waitpid(pid, &c->wait_status, 0) < 0 && errno == EINTR)
 				;
@@ -213,7 +217,9 @@ static int open_signals(void)
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 	sigset_t set;
 
-	/* A terminal's ^C and a service manager's TERM go to the whole group; the broker decides. */
+	/*
+	 * A terminal's ^C and a service manager's TERM go to the whole group; the broker decides.
+	 */
 	sigaction(SIGINT, &ignore, NULL);
 	sigaction(SIGTERM, &ignore, NULL);
 	sigaction(SIGHUP, &ignore, NULL);

@@ -2,10 +2,11 @@
 /*
  * Starting one VMM.
  *
- * The launcher opens what the VMM needs, forks, and the child takes on its final shape step by step; the name and errno of a step
- * that fails come back through a close-on-exec pipe, on which EOF means that the program runs. Just before the exec the
- * child claims the run directory by a file with its own pid (vmm_claim): whoever dies at whatever moment, a later
- * broker either finds that file or keeps the child from running.
+ * The launcher opens what the VMM needs, forks, and the child takes on its final shape step by
+ * step; the name and errno of a step that fails come back through a close-on-exec pipe, on which
+ * EOF means that the program runs. Just before the exec the child claims the run directory by a
+ * file with its own pid (vmm_claim): whoever dies at whatever moment, a later broker either finds
+ * that file or keeps the child from running.
  */
 #include "host/hutchd/launcher_main.h"
 
@@ -70,7 +71,10 @@ static int open_template_file(int dir, const char *name)
 	return openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 }
 
-/* Kernel and initramfs stay what they are now, even if the template is removed or replaced meanwhile. */
+/*
+ * Kernel and initramfs stay what they are now, even if the template is removed or replaced
+ * meanwhile.
+ */
 static int open_template(const struct launcher_setup *setup, const struct launch_spawn *req,
 			 struct vmm_image *image, struct launch_reply *reply)
 {
@@ -136,7 +140,10 @@ static char *find_env(const char *name_and_equals)
 	return NULL;
 }
 
-/* QEMU gets nothing of the broker's environment but PATH; a test VMM gets all of it, without the library. */
+/*
+ * QEMU gets nothing of the broker's environment but PATH; a test VMM gets all of it, without the
+ * library.
+ */
 static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 		     const struct launch_spawn *req)
 {
@@ -190,7 +197,10 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* dup2 each source to its place. They were moved out of the way first, so that none overwrites another. */
+/*
+ * dup2 each source to its place. They were moved out of the way first, so that none overwrites
+ * another.
+ */
 static int place_fds(struct vmm_image *image)
 {
 	image->fds[STDOUT_FILENO] = image->fds[STDERR_FILENO];

@@ -13,7 +13,10 @@ struct linebuf {
 	size_t start, len, cap;
 };
 
-/* One read(2) of at most 16 KiB. As read(2); EMSGSIZE when max bytes hold no newline. Call it when linebuf_next has nothing. */
+/*
+ * One read(2) of at most 16 KiB. As read(2); EMSGSIZE when max bytes hold no newline. Call it when
+ * linebuf_next has nothing.
+ */
 ssize_t linebuf_fill(struct linebuf *b, int fd);
 /* Append bytes as linebuf_fill does. 0, or -1 with EMSGSIZE or ENOMEM. */
 int linebuf_add(struct linebuf *b, const void *data, size_t len);

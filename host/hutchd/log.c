@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Log lines on stderr. A line is one write(2), so that lines of several processes do not mix. Bytes that are not
- * printable UTF-8 text are escaped: what a guest or a client wrote may be quoted in a line and must not forge another.
+ * Log lines on stderr. A line is one write(2), so that lines of several processes do not mix. Bytes
+ * that are not printable UTF-8 text are escaped: what a guest or a client wrote may be quoted in a
+ * line and must not forge another.
  */
 #include "host/hutchd/log.h"
 
@@ -18,7 +19,8 @@
 #include "protocol/error.h"
 
 #define LINE_MAX_BYTES 8192u
-#define LINE_RESERVE   64u /* where escaped text stops, so that the line is always closed properly */
+/* Where escaped text stops, so that the line is always closed properly. */
+#define LINE_RESERVE   64u
 #define TEXT_MAX_BYTES 3072u
 
 static const char *log_who = "hutchd";
@@ -42,6 +44,11 @@ void log_setup(const char *who, enum log_level least, int json)
 	log_who = who;
 	log_least = least;
 	log_json = json != 0;
+}
+
+void log_set_who(const char *who)
+{
+	log_who = who;
 }
 
 static void put(struct line *l, const char *text, size_t len)

@@ -8,6 +8,9 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
 /* json: one JSON object a line instead of text. who: "hutchd", "launcher". */
 void log_setup(const char *who, enum log_level least, int json);
 
+/* For a process that was forked with another's settings. */
+void log_set_who(const char *who);
+
 /* object names what the line is about: "vm 3f2a...", "client 12 (uid 1000)", "broker". */
 void log_at(enum log_level level, const char *object, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -34,7 +34,9 @@ int process_read(pid_t pid, struct process_stat *out)
 		return -1;
 	}
 	buf[n] = '\0';
-	/* The name is in parentheses and may hold anything, so the fields count from the last one. */
+	/*
+	 * The name is in parentheses and may hold anything, so the fields count from the last one.
+	 */
 	rest = strrchr(buf, ')');
 	if (!rest || sscanf(rest,
 			    ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "

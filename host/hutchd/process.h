@@ -17,8 +17,8 @@ struct process_stat {
 int process_read(pid_t pid, struct process_stat *out);
 
 /*
- * A pidfd of this very process: pidfd_open(2), then the start time is compared. ESRCH when it is gone, a zombie, or another
- * process has its pid by now.
+ * A pidfd of this very process: pidfd_open(2), then the start time is compared. ESRCH when it is
+ * gone, a zombie, or another process has its pid by now.
  */
 int process_open(pid_t pid, uint64_t start_time);
 int process_signal(int pidfd, int sig);

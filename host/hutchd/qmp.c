@@ -2,9 +2,9 @@
 /*
  * A QMP client on the event loop.
  *
- * The head of the queue is the command that was sent. Its id is repeated in its answer; nothing else may be answered.
- * Callbacks may free the connection: while they run, busy is not 0, qmp_free then only marks it, and
- * the outermost handler frees it.
+ * The head of the queue is the command that was sent. Its id is repeated in its answer; nothing
+ * else may be answered. Callbacks may free the connection: while they run, busy is not 0, qmp_free
+ * then only marks it, and the outermost handler frees it.
  */
 #include "host/hutchd/qmp.h"
 
@@ -20,7 +20,9 @@
 #include "host/hutchd/linebuf.h"
 #include "host/hutchd/qmp_parse.h"
 
-#define FLOOD_BYTES (1u << 20) /* a second; QEMU limits the rate of its own events far below */
+/* A second; QEMU limits the rate of its own events far below. */
+#define FLOOD_BYTES    (1u << 20)
+#define FLOOD_MESSAGES 500u
 
 struct command {
 	STAILQ_ENTRY(command) next;
@@ -40,8 +42,8 @@ struct qmp {
 	unsigned queued;
 	bool head_sent;
 	uint64_t next_id;
-	time_t second; /* of CLOCK_MONOTONIC, for flood_bytes */
-	size_t flood_bytes;
+	time_t second; /* of CLOCK_MONOTONIC, for the next two */
+	size_t bytes, messages;
 	const struct qmp_callbacks *cb;
 	void *arg;
 	unsigned busy;
@@ -129,8 +131,9 @@ static void send_head(struct qmp *q)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			event_add(q->writable, NULL);
+		/* A dead socket is told by its readable side, after the server's last words. */
 		if (n < 0)
-			return; /* a dead socket is told by its readable side, after the server's last words */
+			return;
 		c->sent += (size_t)n;
 	}
 }
@@ -172,17 +175,19 @@ static void handle_message(struct qmp *q, struct qmp_message *m)
 	}
 }
 
-static bool floods(struct qmp *q, size_t bytes)
+/* Count what came; true when it is too much for one second. */
+static bool floods(struct qmp *q, size_t bytes, size_t messages)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (now.tv_sec != q->second) {
 		q->second = now.tv_sec;
-		q->flood_bytes = 0;
+		q->bytes = q->messages = 0;
 	}
-	q->flood_bytes += bytes;
-	return q->flood_bytes > FLOOD_BYTES;
+	q->bytes += bytes;
+	q->messages += messages;
+	return q->bytes > FLOOD_BYTES || q->messages > FLOOD_MESSAGES;
 }
 
 static void handle_lines(struct qmp *q)
@@ -192,6 +197,10 @@ static void handle_lines(struct qmp *q)
 	size_t len;
 
 	while (!q->freed && q->fd >= 0 && linebuf_next(&q->in, &line, &len)) {
+		if (floods(q, len, 1)) {
+			lose(q, "it sends more than a QMP server would", true);
+			return;
+		}
 		if (qmp_parse(&m, line, len) < 0) {
 			lose(q, "it sent something that is not QMP", true);
 			return;
@@ -214,8 +223,6 @@ static bool read_once(struct qmp *q)
 		lose(q, "it sent a line of more than 64 KiB", true);
 	else if (n <= 0)
 		lose(q, "it closed its QMP socket", false);
-	else if (floods(q, (size_t)n))
-		lose(q, "it sent more than 1 MiB in a second", true);
 	else
 		handle_lines(q);
 	return q->fd >= 0 && !q->freed;

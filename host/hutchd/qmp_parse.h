@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line from a QMP server, taken apart (QEMU's docs/interop/qmp-spec). Pure; the VMM that wrote it is not trusted. */
+/*
+ * One line from a QMP server, taken apart (QEMU's docs/interop/qmp-spec). Pure; the VMM that wrote
+ * it is not trusted.
+ */
 #ifndef HUTCH_HOST_QMP_PARSE_H
 #define HUTCH_HOST_QMP_PARSE_H
 

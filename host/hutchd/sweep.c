@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * End every process of a VM. Until a VMM has a PID namespace of its own, whose end the kernel would see to, its
- * descendants are found by the marker in their environment. One that both cleared its environment and left the session is missed.
+ * End every process of a VM. Until a VMM has a PID namespace of its own, whose end the kernel would
+ * see to, its descendants are found by the marker in their environment. One that both cleared its
+ * environment and left the session is missed.
  */
 #include "host/hutchd/sweep.h"
 
@@ -149,7 +150,10 @@ static bool await_dead(struct sweep *s, int64_t until)
 		for (int i = 0; i < s->count; i++) {
 			if (s->dying[i].fd < 0 || !s->dying[i].revents)
 				continue;
-			/* Orphans that became our children are reaped; for others this does nothing. */
+			/*
+			 * Orphans that became our children are reaped; for others this does
+			 * nothing.
+			 */
 			waitid(P_PIDFD, (id_t)s->dying[i].fd, NULL, WEXITED | WNOHANG);
 			fd_close(&s->dying[i].fd);
 			left--;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Templates on disk. template.json is written by rootfs/build; it is checked as if by a stranger. */
+/*
+ * Templates on disk. template.json is written by rootfs/build; it is checked as if by a stranger.
+ */
 #include "host/hutchd/template.h"
 
 #include <dirent.h>
@@ -39,7 +41,10 @@ static int invalid(struct hutch_error *err, const char *name, const char *field,
 			       name, field, what);
 }
 
-/* A text of printable characters, at most size - 1 bytes; without one, fallback, which NULL forbids. */
+/*
+ * A text of printable characters, at most size - 1 bytes; without one, fallback, which NULL
+ * forbids.
+ */
 static int get_text(const json_t *root, const char *template, const char *field,
 		    const char *fallback, char *out, size_t size, struct hutch_error *err)
 {

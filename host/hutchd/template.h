@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Templates: <template_dir>/NAME/ with template.json, kernel and initramfs, made by rootfs/build. */
+/*
+ * Templates: <template_dir>/NAME/ with template.json, kernel and initramfs, made by rootfs/build.
+ */
 #ifndef HUTCH_HOST_TEMPLATE_H
 #define HUTCH_HOST_TEMPLATE_H
 
@@ -24,8 +26,8 @@ struct template {
 /* clang-format on */
 
 /*
- * Read NAME's template.json. HUTCH_E_NOT_FOUND names the template and the directory and says how to build it;
- * HUTCH_E_INVALID names the field that is wrong.
+ * Read NAME's template.json. HUTCH_E_NOT_FOUND names the template and the directory and says how to
+ * build it; HUTCH_E_INVALID names the field that is wrong.
  */
 int template_load(struct template *t, int template_dir_fd, const char *template_dir,
 		  const char *name, struct hutch_error *err);

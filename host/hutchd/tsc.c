@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's TSC frequency, from two readings against CLOCK_MONOTONIC_RAW, which no NTP daemon bends. */
+/*
+ * The host's TSC frequency, from two readings against CLOCK_MONOTONIC_RAW, which no NTP daemon
+ * bends.
+ */
 #include "host/hutchd/tsc.h"
 
 #include <errno.h>
@@ -41,7 +44,9 @@ static int64_t raw_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The tightest of several attempts: being scheduled away between clock and TSC would be an error. */
+/*
+ * The tightest of several attempts: being scheduled away between clock and TSC would be an error.
+ */
 static struct reading take_reading(void)
 {
 	struct reading best = {0, 0};

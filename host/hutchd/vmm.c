@@ -3,13 +3,14 @@
  * One VMM process, from its start or adoption to its end.
  *
  *   SPAWNING    the launcher was asked to start it
- *   CONNECTING  the process lives; QMP: greeting, qmp_capabilities, query-status (adopted and stopped: cont)
+ *   CONNECTING  the process lives; QMP: greeting, qmp_capabilities, query-status (and cont when
+ *               it was adopted and is stopped)
  *   UP          up was called
- *   REAPING     the process is dead; the launcher is asked how it ended, and ends what it left behind
+ *   REAPING     the process is dead; the launcher is asked how it ended, and ends what it left
  *   OVER        failed or exited was called
  *
- * There is one way to the end: the pidfd becomes readable. What goes wrong while CONNECTING is noted in failure and the process
- * killed; the rest is the same as for a death of its own.
+ * There is one way to the end: the pidfd becomes readable. What goes wrong while CONNECTING is
+ * noted in failure and the process killed; the rest is the same as for a death of its own.
  */
 #include "host/hutchd/vmm.h"
 
@@ -180,7 +181,7 @@ static void kill_process(struct vmm *v)
 		log_errno(LOG_LEVEL_ERROR, v->config.id, "kill of VMM %ld", (long)v->process.pid);
 }
 
-/* It will not come up. Only the first reason counts. */
+/* It will not come up. Only the first reason counts, and none after vmm_kill. */
 static void fail(struct vmm *v, const char *stage, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static void fail(struct vmm *v, const char *stage, const char *fmt, ...)
@@ -188,7 +189,7 @@ static void fail(struct vmm *v, const char *stage, const char *fmt, ...)
 	char text[400];
 	va_list ap;
 
-	if (v->failure.kind == HUTCH_OK) {
+	if (v->failure.kind == HUTCH_OK && !v->kill_asked) {
 		va_start(ap, fmt);
 		vsnprintf(text, sizeof(text), fmt, ap);
 		va_end(ap);
@@ -306,7 +307,10 @@ static void on_qmp_lost(void *arg, const char *why, bool broken)
 	if (v->state == VMM_REAPING)
 		return;
 	if (broken) {
-		/* Whatever speaks there is no QEMU in good health; nothing that it says can be relied on. */
+		/*
+		 * Whatever speaks there is no QEMU in good health; nothing that it says can be
+		 * relied on.
+		 */
 		log_warn(v->config.id, "QMP: %s; the VMM is killed", why);
 		fail(v, "qmp", "QMP: %s", why);
 	} else if (v->state == VMM_CONNECTING) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The broker's end of the in-VMM library's control socket. One request is on its way at a time; a renewal that comes
- * meanwhile replaces the one that waits, since only the latest deadline counts.
+ * The broker's end of the in-VMM library's control socket. One request is on its way at a time; a
+ * renewal that comes meanwhile replaces the one that waits, since only the latest deadline counts.
  */
 #include "host/hutchd/vmm_lease.h"
 
@@ -44,10 +44,10 @@ static void disconnect(struct vmm_lease *c)
 	c->asked = false;
 }
 
-static void give_up(struct vmm_lease *c, const char *why)
+/* The request that was on its way is lost; what waits is worth a new connection. */
+static void fail(struct vmm_lease *c, const char *why)
 {
 	log_warn(c->id, "its deadline could not be renewed: %s", why);
-	c->waiting = false;
 	disconnect(c);
 }
 
@@ -66,9 +66,12 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	if (n <= 0) {
 		bool again = c->asked && !c->fresh;
 
-		/* It closed: between requests that is its right; under one, a connection that had worked is worth another. */
+		/*
+		 * It closed: between requests that is its right; under one, a connection that had
+		 * worked is worth another.
+		 */
 		if (c->asked && c->fresh)
-			give_up(c, n == 0 ? "the control socket was closed" : strerror(errno));
+			fail(c, n == 0 ? "the control socket was closed" : strerror(errno));
 		else
 			disconnect(c);
 		c->waiting |= again;
@@ -77,8 +80,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	}
 	while (linebuf_next(&c->in, &line, &len)) {
 		if (!c->asked || strcmp(line, "ok") != 0) {
-			give_up(c, c->asked ? line : "it answered what was not asked");
-			return;
+			fail(c, c->asked ? line : "it answered what was not asked");
+			break;
 		}
 		c->asked = c->fresh = false;
 		event_del(c->timer);
@@ -88,9 +91,12 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
+	struct vmm_lease *c = arg;
+
 	(void)fd;
 	(void)what;
-	give_up(arg, "no answer from its control socket");
+	fail(c, "no answer from its control socket");
+	advance(c);
 }
 
 static int connect_ctl(struct vmm_lease *c)
@@ -118,13 +124,17 @@ static void advance(struct vmm_lease *c)
 	if (!c->waiting || c->asked)
 		return;
 	if (c->fd < 0 && connect_ctl(c) < 0) {
-		give_up(c, strerror(errno));
+		c->waiting = false;
+		fail(c, strerror(errno));
 		return;
 	}
 	len = snprintf(line, sizeof(line), "renew %" PRIu64 "\n", c->ms);
-	/* One short line on a socket that holds no other: it is taken whole, or the socket is dead. */
+	/*
+	 * One short line on a socket that holds no other: it is taken whole, or the socket is dead.
+	 */
 	if (send(c->fd, line, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len && c->fresh) {
-		give_up(c, strerror(errno));
+		c->waiting = false;
+		fail(c, strerror(errno));
 		return;
 	}
 	c->waiting = false;

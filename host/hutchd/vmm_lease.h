@@ -11,8 +11,8 @@ struct vmm_lease;
 /* Nothing is connected yet. NULL with errno. id is for log lines and borrowed. */
 struct vmm_lease *vmm_lease_new(struct event_base *base, int rundir_fd, const char *id);
 /*
- * The VMM ends ms from now, 0: never. The latest value counts; it connects when needed, and tries a second time on a new connection when
- * an old one turns out dead.
+ * The VMM ends ms from now, 0: never. The latest value counts; it connects when needed, and tries a
+ * second time on a new connection when an old one turns out dead.
  */
 void vmm_lease_renew(struct vmm_lease *c, uint64_t ms);
 void vmm_lease_free(struct vmm_lease *c);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * QEMU's command line: a microvm with a serial console and one vhost-vsock device, and nothing else.
+ * QEMU's command line: a microvm with a serial console and one vhost-vsock device, and nothing
+ * else.
  *
- * -machine     acpi=on,rtc=on: a TCG guest hangs without them; pit=off,pic=off: no periodic tick in the main loop
- * -cpu         +arat under TCG: a one-shot LAPIC timer, so that an idle guest sleeps
- *              +rdrand: seeds the guest's RNG at boot, else its first getrandom() waits 1.1 s for jitter
+ * -M             acpi=on,rtc=on: a TCG guest hangs without them; pit=off,pic=off: no periodic tick
+ *                in QEMU's main loop
+ * -cpu           under TCG +arat: a one-shot LAPIC timer, so that an idle guest sleeps; +rdrand: it
+ *                seeds the guest's RNG, whose first getrandom() else waits 1.1 s for jitter
  * tsc_early_khz  cures the boot hang on a busy host (tsc.h)
- * -no-reboot   a reset or triple fault (kernel parameters panic=-1 reboot=t) ends the VMM
- * -sandbox     no process can be started from within QEMU
+ * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
+ * -sandbox       no process can be started from within QEMU
  *
- * vhost-vsock-device comes first of all devices: virtio-mmio slots are given out in order, and a snapshot fits only a command
- * line with the same order.
+ * vhost-vsock-device comes first of all devices: virtio-mmio slots are given out in order, and a
+ * snapshot fits only a command line with the same order.
  */
 #include "host/hutchd/vmm_qemu.h"
 
@@ -77,7 +79,9 @@ static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 
 static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 {
-	/* Without it a virtio-mmio device is a legacy one, and VIRTIO_F_VERSION_1 is never offered. */
+	/*
+	 * Without it a virtio-mmio device is a legacy one, and VIRTIO_F_VERSION_1 is never offered.
+	 */
 	add(a, "-global");
 	add(a, "virtio-mmio.force-legacy=false");
 	add(a, "-device");
@@ -139,7 +143,10 @@ int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch
 	return 0;
 }
 
-/* What the program at the other end writes, until a line is whole, EOF, the buffer is full, or time is up. */
+/*
+ * What the program at the other end writes, until a line is whole, EOF, the buffer is full, or time
+ * is up.
+ */
 static size_t read_line_for(int fd, char *buf, size_t size, int ms)
 {
 	struct timespec start, now;

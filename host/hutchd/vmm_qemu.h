@@ -18,8 +18,8 @@ struct qemu_args {
 };
 
 /*
- * The command line of one request; tsc_khz is used under TCG (0: unknown, left out). 0, or -1 with errno EINVAL (a number is out of
- * range) or E2BIG.
+ * The command line of one request; tsc_khz is used under TCG (0: unknown, left out). 0, or -1 with
+ * errno EINVAL (a number is out of range) or E2BIG.
  */
 int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,
 		    uint32_t tsc_khz);

@@ -10,7 +10,7 @@
 
 /* A serial port under TCG takes some 300 KB/s, so that a flood overshoots by about 1.5 MB. */
 #define PERIOD_S 5
-#define BLOCK 4096u
+#define BLOCK	 4096u
 
 void vmm_log_cut(int fd, uint64_t *freed)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a hostile VMM may write to its QMP socket: cut into lines in pieces of varying size, each line parsed. The first
- * byte seeds the sizes.
+ * What a hostile VMM may write to its QMP socket: cut into lines in pieces of varying size, each
+ * line parsed. The first byte seeds the sizes.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice between KVM and TCG: probes with a QEMU that boots, aborts, hangs or lies, and what is remembered. */
+/*
+ * The choice between KVM and TCG: probes with a QEMU that boots, aborts, hangs or lies, and what is
+ * remembered.
+ */
 #include "host/hutchd/accel.h"
 
 #include <check.h>

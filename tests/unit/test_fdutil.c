@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors, files, trees and sockets: modes under any umask, deep directories, links that lead outside. */
+/*
+ * Descriptors, files, trees and sockets: modes under any umask, deep directories, links that lead
+ * outside.
+ */
 #include "host/hutchd/fdutil.h"
 
 #include <check.h>

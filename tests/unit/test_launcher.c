@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The launcher process against a broker that asks for nonsense, floods it, or is gone; and the sweep. */
+/*
+ * The launcher process against a broker that asks for nonsense, floods it, or is gone; and the
+ * sweep.
+ */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -273,7 +276,10 @@ START_TEST(spawned_and_reaped)
 }
 END_TEST
 
-/* VMMs live on when the broker is gone, and the launcher ends without a zombie or a descriptor held. */
+/*
+ * VMMs live on when the broker is gone, and the launcher ends without a zombie or a descriptor
+ * held.
+ */
 START_TEST(the_broker_is_gone)
 {
 	struct launch_request r = good_spawn();

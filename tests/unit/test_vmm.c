@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* VMM processes through a real launcher: start, failures, ends, adoption. The VMMs are this program itself (vmm_player). */
+/*
+ * VMM processes through a real launcher: start, failures, ends, adoption. The VMMs are this program
+ * itself (vmm_player).
+ */
 #include "host/hutchd/vmm.h"
 
 #include <check.h>
@@ -237,7 +240,10 @@ START_TEST(up_and_killed)
 }
 END_TEST
 
-/* BRIEF of the VMM's surroundings: descriptors 0-7 and nothing else, own session, no privileges to gain. */
+/*
+ * BRIEF of the VMM's surroundings: descriptors 0-7 and nothing else, own session, no privileges to
+ * gain.
+ */
 START_TEST(what_a_vmm_finds)
 {
 	char want[512], *shape;
@@ -284,7 +290,10 @@ static const struct {
 };
 #define FAILURES ((int)(sizeof(failures) / sizeof(failures[0])))
 
-/* C047: an error with the log's tail before the deadline, nothing left, and the next start is not hindered. */
+/*
+ * C047: an error with the log's tail before the deadline, nothing left, and the next start is not
+ * hindered.
+ */
 START_TEST(a_start_that_fails)
 {
 	struct vmm_config config;
@@ -326,7 +335,10 @@ static const char *const wrappers[] = {
 };
 #define WRAPPERS ((int)(sizeof(wrappers) / sizeof(wrappers[0])))
 
-/* C047 d: the kill hits what is behind the wrapper too, also when that went into a session of its own. */
+/*
+ * C047 d: the kill hits what is behind the wrapper too, also when that went into a session of its
+ * own.
+ */
 START_TEST(a_wrapped_vmm)
 {
 	char path[128];
@@ -534,7 +546,10 @@ END_TEST
 
 /* ---- brokers that die ---- */
 
-/* Start VM 1 in a broker of its own and let that die; tied as given. Returns its process, from its run directory. */
+/*
+ * Start VM 1 in a broker of its own and let that die; tied as given. Returns its process, from its
+ * run directory.
+ */
 static struct vmm_process leave_vm(struct vm *vm, const char *part, bool tied)
 {
 	struct vmm_process process = {0, 0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logs that are appended to without end stay small on disk, and their end stays what was written last. */
+/*
+ * Logs that are appended to without end stay small on disk, and their end stays what was written
+ * last.
+ */
 #include "host/vsock/vmm_logs.h"
 
 #include <check.h>

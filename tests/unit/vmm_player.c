@@ -44,7 +44,10 @@ static void note(const char *file, const char *text)
 	fclose(f);
 }
 
-/* What a VMM must find: exactly its descriptors, its own session, and none of the launcher's signal state. */
+/*
+ * What a VMM must find: exactly its descriptors, its own session, and none of the launcher's signal
+ * state.
+ */
 static void check_shape(void)
 {
 	char text[512], fds[256] = "", cwd[128];
@@ -194,26 +197,24 @@ static void serve_ctl(int fd)
 
 static void serve(void)
 {
-	int qmp = accept(5, NULL, NULL);
+	int qmp = accept(5, NULL, NULL), ctl = -1;
 
 	greet(qmp);
 	for (;;) {
 		struct pollfd p[3] = {{.fd = qmp, .events = POLLIN},
-				      {.fd = 6, .events = POLLIN},
-				      {.fd = -1, .events = POLLIN}};
-		static int ctl = -1;
+				      {.fd = ctl < 0 ? 6 : -1, .events = POLLIN},
+				      {.fd = ctl, .events = POLLIN}};
 
-		p[2].fd = ctl;
 		poll(p, 3, -1);
 		if (p[0].revents)
 			serve_qmp(qmp);
-		if (p[1].revents)
-			ctl = accept(6, NULL, NULL);
 		if (p[2].revents) {
 			serve_ctl(ctl);
 			if (fcntl(ctl, F_GETFD) < 0)
 				ctl = -1;
 		}
+		if (p[1].revents && ctl < 0)
+			ctl = accept(6, NULL, NULL);
 	}
 }
 

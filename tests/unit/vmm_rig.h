@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of hutchd's VMM half share: a private directory, and an event loop with a time limit. */
+/*
+ * What the tests of hutchd's VMM half share: a private directory, and an event loop with a time
+ * limit.
+ */
 #ifndef HUTCH_TEST_VMM_RIG_H
 #define HUTCH_TEST_VMM_RIG_H
 
@@ -8,7 +11,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A new empty directory; rig_dir_fd is open on it. Removed by rig_remove, which also checks that it can be. */
+/*
+ * A new empty directory; rig_dir_fd is open on it. Removed by rig_remove, which also checks that it
+ * can be.
+ */
 extern char rig_dir[64];
 extern int rig_dir_fd;
 void rig_make(void);
