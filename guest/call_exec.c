@@ -48,13 +48,15 @@ static bool in_use(const char *id)
 	return e && !exec_make_way(e);
 }
 
-/* The exec that an earlier start with this key made; NULL: none, or err is set. */
+/*
+ * The exec that an earlier start with this key made; NULL: none, or err is set. Its id stays: the repeated
+ * call's may have been chosen by somebody on the way.
+ */
 static struct exec *find_repeated(const struct msg_call *call, struct hutch_error *err)
 {
 	struct exec *e = call->key[0] ? exec_find_key(call->key) : NULL;
 
-	if (e &&
-	    (e->params_hash != hash_params(call) || (call->id[0] && strcmp(e->id, call->id)))) {
+	if (e && e->params_hash != hash_params(call)) {
 		hutch_error_set(err, HUTCH_E_EXISTS, 0,
 				"key \"%s\" was used to start exec \"%s\" with other arguments",
 				call->key, e->id);

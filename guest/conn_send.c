@@ -132,17 +132,20 @@ void conn_flush(struct conn *c)
 {
 	int turns = 0;
 
-	/* What a full socket left behind goes first: while it is large, the pump is not asked. */
-	if (!conn_may_send(c) && send_out(c) < 0) {
-		conn_lost(c);
-		return;
-	}
-	while (conn_may_send(c) && c->ops && c->ops->pump && c->ops->pump(c)) {
-		if (++turns == MAX_TURNS) {
+	for (;;) {
+		if (turns == MAX_TURNS) {
 			conn_wake(c); /* the others first */
 			break;
 		}
+		if (conn_may_send(c) && c->ops && c->ops->pump && c->ops->pump(c)) {
+			turns++;
+			continue;
+		}
+		if (!c->out.failed && (c->send_blocked || conn_sent_all(c)))
+			break;
+		if (send_out(c) < 0) {
+			conn_lost(c);
+			break;
+		}
 	}
-	if (send_out(c) < 0)
-		conn_lost(c);
 }
