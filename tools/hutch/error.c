@@ -23,6 +23,9 @@ int cli_fail(const struct cli *cli, const struct hutch_failure *why)
 }
 
 static int verror(const struct cli *cli, const char *kind, int errnum, const char *fmt, va_list ap)
+	__attribute__((format(printf, 4, 0)));
+
+static int verror(const struct cli *cli, const char *kind, int errnum, const char *fmt, va_list ap)
 {
 	struct hutch_failure why = {.errnum = errnum};
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "tools/hutch/paths.h"
@@ -11,7 +12,7 @@
 /* rel from the directory of this program, if it is there with the given access. */
 static int beside(char *out, size_t size, const char *rel, int access_mode)
 {
-	char self[PATH_MAX];
+	char self[PATH_MAX], path[2 * PATH_MAX], *real;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;
 
@@ -22,9 +23,11 @@ static int beside(char *out, size_t size, const char *rel, int access_mode)
 	if (slash == NULL)
 		return -1;
 	*slash = '\0';
-	if (snprintf(out, size, "%s/%s", self, rel) >= (int)size)
-		return -1;
-	return access(out, access_mode);
+	snprintf(path, sizeof(path), "%s/%s", self, rel);
+	real = realpath(path, NULL);
+	n = real != NULL ? snprintf(out, size, "%s", real) : -1;
+	free(real);
+	return n < 0 || (size_t)n >= size ? -1 : access(out, access_mode);
 }
 
 int path_rootfs(char *out, size_t size)

@@ -1,0 +1,1 @@
+hutch_fuzz_target(client LIBS libhutch)
