@@ -752,6 +752,90 @@ START_TEST(a_directory_that_was_removed_is_not_used)
 }
 END_TEST
 
+/* ---- whoever dies, whenever ---- */
+
+enum { ODD_VMS = 4 };
+
+static pid_t first_child(pid_t parent)
+{
+	char path[64], *text;
+	size_t len;
+	pid_t pid = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", parent, parent);
+	text = file_read(AT_FDCWD, path, 4096, &len);
+	if (text)
+		pid = (pid_t)atol(text);
+	free(text);
+	return pid;
+}
+
+/* A broker that starts VMs and never stops of its own. */
+static void be_odd_broker(void)
+{
+	static struct vm vms[ODD_VMS];
+
+	play("litter");
+	for (int i = 0; i < ODD_VMS; i++) {
+		struct vmm_config config;
+
+		snprintf(vms[i].id, sizeof(vms[i].id), "odd-%d-%d", (int)getppid(), i);
+		vms[i].rundir = dir_make(rig_dir_fd, vms[i].id);
+		config = config_of(&vms[i]);
+		start(&vms[i], &config);
+	}
+	event_base_loop(base, EVLOOP_NO_EXIT_ON_EMPTY);
+	_exit(0);
+}
+
+/* What a new broker does with a run directory that it finds. */
+static void clear_odd_vm(struct vm *vm)
+{
+	struct vmm_process process;
+	struct vmm_config config = config_of(vm);
+	struct hutch_error err;
+
+	if (vmm_claim(vm->rundir, &process) == 1) {
+		vm->vmm = vmm_adopt(base, launcher, &config, &process, &callbacks, vm, &err);
+		if (vm->vmm) {
+			vmm_kill(vm->vmm);
+			rig_run(base, &vm->over);
+		}
+	}
+	close(vm->rundir);
+	ck_assert_int_eq(tree_remove(rig_dir_fd, vm->id), 0);
+}
+
+/* C014, C047: broker, launcher or both are killed at any moment of four starts; a new broker leaves nothing alive. */
+START_TEST(whoever_dies_at_any_time)
+{
+	struct timespec delay = {.tv_nsec = (_i * 7919 % 60) * 1000000};
+	pid_t broker = fork(), forked;
+
+	if (broker == 0)
+		be_odd_broker();
+	nanosleep(&delay, NULL);
+	forked = first_child(broker);
+	if (_i % 3 != 0 && forked > 0)
+		kill(forked, SIGKILL);
+	if (_i % 3 == 1)
+		nanosleep(&delay, NULL);
+	kill(broker, SIGKILL);
+	ck_assert_int_eq(waitpid(broker, NULL, 0), broker);
+	play("");
+	for (int i = 0; i < ODD_VMS; i++) {
+		struct vm vm;
+
+		memset(&vm, 0, sizeof(vm));
+		snprintf(vm.id, sizeof(vm.id), "odd-%d-%d", (int)getpid(), i);
+		vm.rundir = dir_open(rig_dir_fd, vm.id);
+		if (vm.rundir >= 0)
+			clear_odd_vm(&vm);
+		rig_await_marked(vm.id, 0);
+	}
+}
+END_TEST
+
 /* ---- launchers that die, and starts that cannot be ---- */
 
 static pid_t launcher_pid(void)
@@ -920,6 +1004,7 @@ int main(int argc, char **argv)
 	tcase_add_test(brokers, a_tied_vmm_dies_with_its_broker);
 	tcase_add_test(brokers, a_claimed_directory_is_not_used);
 	tcase_add_test(brokers, a_directory_that_was_removed_is_not_used);
+	tcase_add_loop_test(brokers, whoever_dies_at_any_time, 0, 30);
 	launchers = add_case(s, "launchers");
 	tcase_add_test(launchers, a_launcher_that_dies);
 	tcase_add_test(launchers, a_launcher_that_dies_with_requests);
