@@ -262,13 +262,15 @@ void accel_set_kvm_device(struct accel *a, const char *path)
 
 void accel_destroy(struct accel *a)
 {
-	struct accel_wait *w;
+	struct accel_wait *w, *next;
 
 	if (!a)
 		return;
 	accel_probe_free(a->probe);
-	while ((w = TAILQ_FIRST(&a->waits)) != NULL)
-		accel_cancel(w);
+	for (w = TAILQ_FIRST(&a->waits); w; w = next) {
+		next = TAILQ_NEXT(w, link);
+		free(w);
+	}
 	event_free(a->deliver);
 	free(a);
 }

@@ -216,32 +216,31 @@ static void free_job(struct launch_job *job)
 	free(job);
 }
 
-static struct launch_job *first_job(struct launcher *l)
-{
-	return TAILQ_EMPTY(&l->sent) ? TAILQ_FIRST(&l->unsent) : TAILQ_FIRST(&l->sent);
-}
-
-/* Every waiting job is answered; a callback may submit another, which fails at once. */
+/* Every waiting job is answered. No other is taken any more, and an abandoned one stays listed. */
 static void tell_lost(evutil_socket_t fd, short what, void *arg)
 {
 	struct launcher *l = arg;
-	struct launch_job *job;
+	struct launch_job *job, *next;
 
 	(void)fd;
 	(void)what;
-	while ((job = first_job(l)) != NULL) {
+	TAILQ_FOREACH(job, &l->unsent, link)
+		job->sent = true;
+	TAILQ_CONCAT(&l->sent, &l->unsent, link);
+	for (job = TAILQ_FIRST(&l->sent); job; job = next) {
 		struct launch_reply reply = {.version = LAUNCH_VERSION,
 					     .op = job->req.op,
 					     .errnum = EPIPE,
 					     .stage = "launcher",
 					     .wait_status = LAUNCH_STATUS_UNKNOWN};
-		launch_done_fn *done = job->done;
-		void *done_arg = job->arg;
 
-		free_job(job);
-		if (done)
-			done(done_arg, &reply, -1);
+		if (job->done)
+			job->done(job->arg, &reply, -1);
+		next = TAILQ_NEXT(job, link);
+		close_job_fds(job);
+		free(job);
 	}
+	TAILQ_INIT(&l->sent);
 	if (l->lost)
 		l->lost(l->arg);
 }
@@ -422,10 +421,19 @@ static void await_end(pid_t pid)
 		;
 }
 
+static void drop_jobs(struct job_list *list)
+{
+	struct launch_job *job, *next;
+
+	for (job = TAILQ_FIRST(list); job; job = next) {
+		next = TAILQ_NEXT(job, link);
+		close_job_fds(job);
+		free(job);
+	}
+}
+
 void launcher_destroy(struct launcher *l)
 {
-	struct launch_job *job;
-
 	if (!l)
 		return;
 	if (l->readable) {
@@ -433,8 +441,8 @@ void launcher_destroy(struct launcher *l)
 		event_free(l->writable);
 		event_free(l->lost_soon);
 	}
-	while ((job = first_job(l)) != NULL)
-		free_job(job);
+	drop_jobs(&l->sent);
+	drop_jobs(&l->unsent);
 	fd_close(&l->sock);
 	if (l->pid > 0)
 		await_end(l->pid);

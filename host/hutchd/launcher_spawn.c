@@ -301,7 +301,7 @@ static int await_exec(int error_pipe, struct launch_reply *reply)
 /* Fork and exec; returns the pidfd. */
 static int start(struct vmm_image *image, struct launch_reply *reply)
 {
-	struct process_stat st;
+	struct process_stat st = {.start_time = 0};
 	pid_t launcher = getpid(), pid;
 	int error_pipe[2], pidfd;
 

@@ -88,7 +88,7 @@ static int get_number(const json_t *root, const char *template, const char *fiel
 
 static int read_fields(struct template *t, const json_t *root, struct hutch_error *err)
 {
-	uint64_t version, memory, vcpus;
+	uint64_t version, memory = 0, vcpus = 0;
 
 	if (get_number(root, t->name, "version", TEMPLATE_VERSION, TEMPLATE_VERSION, &version,
 		       err) < 0 ||
