@@ -6,19 +6,29 @@
  * of all open maps lie on one second stack; when a map closes, its keys are sorted (in place,
  * heapsort: no worst case beyond n log n, no recursion) and equal neighbours refused. The walk also
  * counts values, so that the decoder knows the size of everything before it starts: one chunk is
- * allocated, and msgpack-c's parse cannot fail after it.
+ * allocated, and only laying out the tree is left to do, which is why it is done here and not by
+ * msgpack-c's resumable unpacker (the fuzzer compares the two).
  *
  * A string in the document gets its NUL in place when it is asked for: the byte behind a string is
  * the header of the next value, which nobody needs after parsing, or the spare byte at the end.
  */
 #include "protocol/codec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define INLINE_KEYS 64u
 #define NIL	    0xc0
+
+/* build_value fills a map's pairs through the array view of the union. */
+static_assert(sizeof(msgpack_object_kv) == 2 * sizeof(msgpack_object) &&
+		      offsetof(msgpack_object_kv, val) == sizeof(msgpack_object) &&
+		      offsetof(msgpack_object_map, ptr) == offsetof(msgpack_object_array, ptr),
+	      "pairs are two objects in a row");
+static_assert(offsetof(msgpack_object_bin, ptr) == offsetof(msgpack_object_str, ptr),
+	      "str and bin lie alike");
 
 enum item_kind { ITEM_SCALAR, ITEM_STR, ITEM_BIN, ITEM_ARRAY, ITEM_MAP, ITEM_REFUSED };
 
@@ -323,6 +333,89 @@ static bool find_raw(const uint8_t *buf, size_t len, const char *key, size_t *at
 	return false;
 }
 
+static uint64_t read_number(const uint8_t *p, uint32_t n)
+{
+	uint64_t v = 0;
+
+	while (n-- > 0)
+		v = v << 8 | *p++;
+	return v;
+}
+
+static void set_int(msgpack_object *o, int64_t v)
+{
+	o->type = v < 0 ? MSGPACK_OBJECT_NEGATIVE_INTEGER : MSGPACK_OBJECT_POSITIVE_INTEGER;
+	o->via.i64 = v;
+}
+
+static void set_float(msgpack_object *o, uint64_t bits, uint32_t size)
+{
+	uint32_t bits32 = (uint32_t)bits;
+	float single;
+
+	if (size == 4) {
+		o->type = MSGPACK_OBJECT_FLOAT32;
+		memcpy(&single, &bits32, sizeof(single));
+		o->via.f64 = single;
+	} else {
+		o->type = MSGPACK_OBJECT_FLOAT64;
+		memcpy(&o->via.f64, &bits, sizeof(bits));
+	}
+}
+
+static void build_scalar(msgpack_object *o, const uint8_t *p, uint32_t size)
+{
+	uint64_t v = read_number(p + 1, size);
+
+	if (p[0] < 0x80 || p[0] >= 0xe0) {
+		set_int(o, (int8_t)p[0]);
+	} else if (p[0] == NIL) {
+		o->type = MSGPACK_OBJECT_NIL;
+	} else if (p[0] < 0xca) { /* 0xc2, 0xc3 */
+		o->type = MSGPACK_OBJECT_BOOLEAN;
+		o->via.boolean = p[0] & 1;
+	} else if (p[0] < 0xcc) {
+		set_float(o, v, size);
+	} else if (p[0] < 0xd0) {
+		o->type = MSGPACK_OBJECT_POSITIVE_INTEGER;
+		o->via.u64 = v;
+	} else { /* 0xd0 to 0xd3: shift the sign to its place and back */
+		set_int(o, (int64_t)(v << (64 - 8 * size)) >> (64 - 8 * size));
+	}
+}
+
+/* Lay out the checked value at pos; the position behind it, or 0 when there is no memory. */
+static size_t build_value(struct mp_doc *doc, size_t pos, msgpack_object *o)
+{
+	const uint8_t *p = (const uint8_t *)doc->bytes + pos;
+	uint32_t values;
+	msgpack_object *v;
+	struct item it;
+
+	read_item(p, doc->len - pos, &it);
+	pos += it.head;
+	if (it.kind == ITEM_SCALAR) {
+		build_scalar(o, p, it.size);
+		return pos + it.size;
+	}
+	if (it.kind == ITEM_STR || it.kind == ITEM_BIN) {
+		o->type = it.kind == ITEM_STR ? MSGPACK_OBJECT_STR : MSGPACK_OBJECT_BIN;
+		o->via.str.ptr = doc->bytes + pos;
+		o->via.str.size = it.size;
+		return pos + it.size;
+	}
+	values = it.kind == ITEM_MAP ? 2 * it.size : it.size;
+	v = msgpack_zone_malloc(&doc->zone, values * sizeof(*v));
+	if (!v)
+		return 0;
+	o->type = it.kind == ITEM_MAP ? MSGPACK_OBJECT_MAP : MSGPACK_OBJECT_ARRAY;
+	o->via.array.size = it.size;
+	o->via.array.ptr = v; /* a map's pairs are two objects each, and lie the same */
+	for (uint32_t i = 0; i < values && pos; i++)
+		pos = build_value(doc, pos, &v[i]);
+	return pos;
+}
+
 /*
  * Decode len checked bytes, with nil in the place of those from cut to cut_end (cut == len: all of
  * them).
@@ -331,7 +424,7 @@ static int build(struct mp_doc *doc, const uint8_t *buf, size_t len, size_t cut,
 		 uint32_t values, struct hutch_error *err)
 {
 	size_t tail = cut < len ? len - cut_end : 0, total = cut < len ? cut + 1 + tail : len;
-	size_t count = values < total ? values : total, off = 0;
+	size_t count = values < total ? values : total;
 	/*
 	 * The copy, the tree, a pointer per value for vectors, and the words of exec.start's shell
 	 * form.
@@ -351,8 +444,7 @@ static int build(struct mp_doc *doc, const uint8_t *buf, size_t len, size_t cut,
 		memcpy(doc->bytes + cut + 1, buf + cut_end, tail);
 	}
 	doc->bytes[total] = '\0';
-	if (msgpack_unpack(doc->bytes, total, &off, &doc->zone, &doc->root) ==
-	    MSGPACK_UNPACK_SUCCESS)
+	if (build_value(doc, 0, &doc->root))
 		return 0;
 no_memory:
 	mp_doc_free(doc);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gate against a second opinion: a plain recursive reader of wire.md section 1 must agree with
- * codec_check on every input; what is accepted must decode, and encode to bytes that decode alike.
+ * codec_check on every input; what is accepted must decode to the tree that msgpack-c makes of it, and
+ * encode to bytes that decode alike.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -218,6 +219,28 @@ static void round_trip(const struct mp_doc *doc)
 	mp_buf_free(&second);
 }
 
+static void same_as_msgpack_c(const struct mp_doc *doc, const uint8_t *data, size_t size)
+{
+	struct mp_buf ours, theirs;
+	msgpack_object root;
+	msgpack_zone zone;
+	size_t off = 0;
+
+	mp_buf_init(&ours, HUTCH_MAX_CALL);
+	mp_buf_init(&theirs, HUTCH_MAX_CALL);
+	if (!msgpack_zone_init(&zone, 4096) ||
+	    msgpack_unpack((const char *)data, size, &off, &zone, &root) != MSGPACK_UNPACK_SUCCESS)
+		abort();
+	put(&ours, &doc->root);
+	put(&theirs, &root);
+	if (ours.failed != theirs.failed || ours.len != theirs.len ||
+	    (ours.len && memcmp(ours.data, theirs.data, ours.len) != 0))
+		abort();
+	msgpack_zone_destroy(&zone);
+	mp_buf_free(&ours);
+	mp_buf_free(&theirs);
+}
+
 static void check_except(const uint8_t *data, size_t size)
 {
 	struct hutch_error err;
@@ -245,6 +268,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if ((mp_doc_parse(&doc, data, size, &err) == 0) != good)
 		abort();
 	if (good) {
+		same_as_msgpack_c(&doc, data, size);
 		round_trip(&doc);
 		check_except(data, size);
 	}
