@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libhutch reads what a broker might say: the input is everything that arrives after the call was sent. */
+/*
+ * libhutch reads what a broker might say: the input is everything that arrives after the call was
+ * sent.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -22,7 +22,10 @@ void peer_free(struct peer *p);
 
 /* The next frame; false at the end of the stream. Its payload is p->payload. */
 bool peer_frame(struct peer *p, struct frame *f);
-/* The next CALL, HELLO before it included, input left over from the last call skipped. False at the end of the stream. */
+/*
+ * The next CALL, HELLO before it included, input left over from the last call skipped. False at the
+ * end of the stream.
+ */
 bool peer_call(struct peer *p);
 
 void peer_bytes(struct peer *p, const void *data, size_t len);

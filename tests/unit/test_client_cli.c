@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hutch command against a broker that is played here: each connection has a thread, which answers calls by
- * method, and exec.start by the name of the command.
+ * The hutch command against a broker that is played here: each connection has a thread, which
+ * answers calls by method, and exec.start by the name of the command.
  */
 #include <check.h>
 #include <errno.h>
@@ -653,7 +653,10 @@ START_TEST(test_output_to_a_pipe)
 }
 END_TEST
 
-/* While the reader stands still, input is taken until everything between is full, and signals are heard. */
+/*
+ * While the reader stands still, input is taken until everything between is full, and signals are
+ * heard.
+ */
 START_TEST(test_signals_while_output_is_stuck)
 {
 	int fds[2], null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -76,7 +76,9 @@ int call_start(struct hutch *h, const struct hutch_call *call, const struct mp_b
 	h->call_unsent = h->out.len;
 	h->open = true;
 	h->input = call->input;
-	/* A failure to send is told by hutch_next, with whatever the broker said before it closed. */
+	/*
+	 * A failure to send is told by hutch_next, with whatever the broker said before it closed.
+	 */
 	conn_flush(h);
 	return 0;
 }

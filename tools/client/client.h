@@ -2,10 +2,10 @@
 /*
  * Inside libhutch.
  *
- * A connection holds two byte queues. Outgoing frames are queued whole and sent as the socket takes them; at most
- * one CALL (1 MiB) and one STDIN frame (64 KiB) are queued at a time. Incoming bytes are read into the other one, which
- * holds one control frame at most; payload of data frames is handed out as it arrives, frame by frame or in
- * parts, straight from the queue.
+ * A connection holds two byte queues. Outgoing frames are queued whole and sent as the socket takes
+ * them; at most one CALL (1 MiB) and one STDIN frame (64 KiB) are queued at a time. Incoming bytes
+ * are read into the other one, which holds one control frame at most; payload of data frames is
+ * handed out as it arrives, frame by frame or in parts, straight from the queue.
  */
 #ifndef HUTCH_CLIENT_H
 #define HUTCH_CLIENT_H
@@ -31,12 +31,13 @@ struct hutch {
 	struct hutch_failure broken; /* why, once fd is -1 */
 
 	struct bytes out;
-	size_t call_unsent; /* bytes of out up to the end of the CALL: 0 = the broker may have all of it */
-	bool deaf;	    /* the peer takes no more bytes; what it still says is read */
+	/* bytes of out up to the end of the CALL: 0 = the broker may have all of it */
+	size_t call_unsent;
+	bool deaf; /* the peer takes no more bytes; what it still says is read */
 
 	struct bytes in;
 	size_t given;		   /* bytes at the start of in that the last item pointed to */
-	uint32_t left;		   /* payload of the data frame under way that is still to come */
+	uint32_t left;		   /* payload of the data frame under way, still to come */
 	enum frame_type data_type; /* its type */
 	bool greeted;		   /* the peer's HELLO was read */
 
@@ -74,7 +75,10 @@ int conn_fill(struct hutch *h);
 /* Close the socket and keep why. */
 int conn_break(struct hutch *h, enum hutch_error_kind kind, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Wait until something can be done, at most until deadline_ms of CLOCK_MONOTONIC (0: none). 0, or -1 = broken by timeout. */
+/*
+ * Wait until something can be done, at most until deadline_ms of CLOCK_MONOTONIC (0: none). 0, or
+ * -1 = broken by timeout.
+ */
 int conn_wait(struct hutch *h, uint64_t deadline_ms);
 uint64_t conn_now_ms(void);
 

@@ -119,7 +119,10 @@ int conn_break(struct hutch *h, enum hutch_error_kind kind, int errnum, const ch
 	return fail_set(&h->broken, kind, errnum, "%s", text);
 }
 
-/* The connection ended under an open call. Whether the call may have been done depends on what was sent of it. */
+/*
+ * The connection ended under an open call. Whether the call may have been done depends on what was
+ * sent of it.
+ */
 static int lost(struct hutch *h, int errnum)
 {
 	const char *sep = errnum ? ": " : "", *reason = errnum ? strerror(errnum) : "";

@@ -15,8 +15,8 @@
 #define CONNECT_TIMEOUT_S 10
 
 /*
- * Fill addr for path. One that sun_path cannot hold is reached through a descriptor of its directory,
- * which is returned in *dirfd and must stay open until connect(2) is done.
+ * Fill addr for path. One that sun_path cannot hold is reached through a descriptor of its
+ * directory, which is returned in *dirfd and must stay open until connect(2) is done.
  */
 static int address(struct sockaddr_un *addr, const char *path, int *dirfd)
 {
@@ -47,7 +47,9 @@ static int address(struct sockaddr_un *addr, const char *path, int *dirfd)
 	return 0;
 }
 
-/* A full backlog: wait for a place in it, in connect(2) itself, as nothing else can wait for that. */
+/*
+ * A full backlog: wait for a place in it, in connect(2) itself, as nothing else can wait for that.
+ */
 static int connect_patiently(int fd, const struct sockaddr_un *addr)
 {
 	struct timeval tv = {.tv_sec = CONNECT_TIMEOUT_S};

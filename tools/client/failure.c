@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct hutch_failure: the protocol's error, with its kind as text, so that a newer broker's kinds pass through. */
+/*
+ * struct hutch_failure: the protocol's error, with its kind as text, so that a newer broker's kinds
+ * pass through.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 /*
  * libhutch: a C client of hutchd.
  *
- * A struct hutch is one connection, and carries one call at a time; for two calls at once open two. No
- * function touches global state, installs a signal handler or changes the mode of a descriptor it was given.
- * Two threads must not use the same connection at once.
+ * A struct hutch is one connection, and carries one call at a time; for two calls at once open two.
+ * No function touches global state, installs a signal handler or changes the mode of a descriptor
+ * it was given. Two threads must not use the same connection at once.
  *
  * There are three levels: hutch_request sends a call and waits for its answer; hutch_exec runs a
  * command and hands its output to callbacks; hutch_start, hutch_next, hutch_send do the same
@@ -37,8 +37,8 @@ struct hutch_failure {
 	bool retryable; /* the same call may succeed when repeated */
 	char stage[32]; /* which step failed; empty: not told */
 	char path[256]; /* the file it is about; empty: none */
-	char message
-		[2048]; /* one sentence, NUL-terminated; bytes from a peer, so sanitise before a terminal */
+	/* One sentence, NUL-terminated. It holds bytes from a peer: sanitise it for a terminal. */
+	char message[2048];
 };
 
 /* ---- Values: parameters of calls, and what comes back ---- */
@@ -83,7 +83,7 @@ struct hutch_pair {
 	struct hutch_value value;
 };
 
-/* A value for a parameter. text may be NULL: a nil, which is as good as leaving the parameter out. */
+/* A value for a parameter. text may be NULL: a nil, as good as leaving the parameter out. */
 HUTCH_API struct hutch_value hutch_text(const char *text);
 HUTCH_API struct hutch_value hutch_uint(uint64_t n);
 HUTCH_API struct hutch_value hutch_bool(bool b);
@@ -109,9 +109,10 @@ struct hutch;
 
 /*
  * Connect to the broker's Unix socket: socket_path; else HUTCH_SOCKET from the environment; else
- * $XDG_RUNTIME_DIR/hutch/hutchd.sock; else /run/hutch/hutchd.sock. A path may be longer than sockaddr_un
- * allows. client_name is for the broker's log (at most 64 bytes; NULL: libhutch and its version). Does not wait for
- * the broker to say anything. Kinds: not_dispatched (nobody answers there), denied, io.
+ * $XDG_RUNTIME_DIR/hutch/hutchd.sock; else /run/hutch/hutchd.sock. A path may be longer than
+ * sockaddr_un allows. client_name is for the broker's log (at most 64 bytes; NULL: libhutch and its
+ * version). Does not wait for the broker to say anything. Kinds: not_dispatched (nobody answers
+ * there), denied, io.
  */
 HUTCH_API struct hutch *hutch_open(const char *socket_path, const char *client_name,
 				   struct hutch_failure *why);
@@ -137,9 +138,10 @@ struct hutch_call {
 };
 
 /*
- * Send a call without input and wait for its result; events on the way are dropped. A broker's error is
- * told in *why as it came. Of this side: not_dispatched (the call was not sent), outcome_unknown (the connection was lost
- * after it was sent), timeout, protocol, io. After a timeout the connection is of no more use.
+ * Send a call without input and wait for its result; events on the way are dropped. A broker's
+ * error is told in *why as it came. Of this side: not_dispatched (the call was not sent),
+ * outcome_unknown (the connection was lost after it was sent), timeout, protocol, io. After a
+ * timeout the connection is of no more use.
  */
 HUTCH_API struct hutch_doc *hutch_request(struct hutch *h, const struct hutch_call *call,
 					  uint64_t timeout_ms, struct hutch_failure *why);
@@ -193,24 +195,30 @@ struct hutch_exec_result {
 	} start_error;
 };
 
-/* Read the result of exec.start (not detached: that has only id and pid), exec.attach or exec.wait. */
+/*
+ * Read the result of exec.start (not detached: that has only id and pid), exec.attach or exec.wait.
+ */
 HUTCH_API int hutch_exec_result_read(const struct hutch_doc *doc, struct hutch_exec_result *out,
 				     struct hutch_failure *why);
 
-/* Each may be NULL. One that returns anything but 0 abandons the call: kind canceled, connection of no more use. */
+/*
+ * Each may be NULL. One that returns anything but 0 abandons the call: kind canceled, connection of
+ * no more use.
+ */
 struct hutch_exec_handlers {
 	void *arg;
 	int (*on_stdout)(void *arg, const void *data, size_t len);
 	int (*on_stderr)(void *arg, const void *data, size_t len);
 	int (*on_event)(void *arg, const struct hutch_value *event);
 	/*
-	 * Called while there is room, when options.input is set: fill at most size bytes, set *len; 0 ends the
-	 * input. Output is not read while it runs: a caller whose input can stall uses hutch_start_exec.
+	 * Called while there is room, when options.input is set: fill at most size bytes, set *len;
+	 * 0 ends the input. Output is not read while it runs: a caller whose input can stall uses
+	 * hutch_start_exec.
 	 */
 	int (*on_input)(void *arg, void *buf, size_t size, size_t *len);
 };
 
-/* Run a command to its end. timeout_ms bounds the wait, not the command (options->timeout_ms does that). */
+/* Run a command to its end. timeout_ms bounds the wait; options->timeout_ms, the command. */
 HUTCH_API int hutch_exec(struct hutch *h, const char *vm, const struct hutch_exec_options *options,
 			 const struct hutch_exec_handlers *handlers, uint64_t timeout_ms,
 			 struct hutch_exec_result *result, struct hutch_failure *why);
@@ -221,7 +229,10 @@ HUTCH_API int hutch_fd(const struct hutch *h);
 /* What to poll hutch_fd for: POLLIN, and POLLOUT while something is queued. */
 HUTCH_API short hutch_poll_events(const struct hutch *h);
 
-/* Queue a call and send what the socket takes. Kinds: state (a call is open), too_large, invalid, not_dispatched. */
+/*
+ * Queue a call and send what the socket takes. Kinds: state (a call is open), too_large, invalid,
+ * not_dispatched.
+ */
 HUTCH_API int hutch_start(struct hutch *h, const struct hutch_call *call,
 			  struct hutch_failure *why);
 HUTCH_API int hutch_start_exec(struct hutch *h, const char *vm,
@@ -249,8 +260,8 @@ HUTCH_API enum hutch_next hutch_next(struct hutch *h, struct hutch_item *item,
 /* How many bytes of input hutch_send would take now: 0 while earlier ones are still queued. */
 HUTCH_API size_t hutch_send_room(const struct hutch *h);
 /*
- * Send what is queued, then queue input, at most hutch_send_room bytes; returns how many were taken. A failure is
- * told by hutch_next. len 0: only send what is queued.
+ * Send what is queued, then queue input, at most hutch_send_room bytes; returns how many were
+ * taken. A failure is told by hutch_next. len 0: only send what is queued.
  */
 HUTCH_API size_t hutch_send(struct hutch *h, const void *data, size_t len);
 /* The input is over. Done by itself when the call ends first. */

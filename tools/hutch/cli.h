@@ -9,7 +9,9 @@
 
 #include "tools/client/hutch.h"
 
-/* Exit statuses. Of exec and run, those of the command are passed on, so that theirs are above 123. */
+/*
+ * Exit statuses. Of exec and run, those of the command are passed on, so that theirs are above 123.
+ */
 enum {
 	EXIT_OK = 0,
 	EXIT_FAILED = 1,
@@ -66,9 +68,14 @@ struct args {
 };
 
 void args_init(struct args *a, struct cli *cli, int argc, char **argv);
-/* The next option's id; 0: no more; -1: leave with a->status (an error was printed, or the help). */
+/*
+ * The next option's id; 0: no more; -1: leave with a->status (an error was printed, or the help).
+ */
 int args_next(struct args *a);
-/* For a command with no options of its own: 0, or -1 as above; also -1 unless min to max operands were given. */
+/*
+ * For a command with no options of its own: 0, or -1 as above; also -1 unless min to max operands
+ * were given.
+ */
 int args_operands(struct args *a, int min, int max);
 void help_command(const struct command *c);
 

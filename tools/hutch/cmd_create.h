@@ -34,7 +34,9 @@ struct create_options {
 	size_t meta_count;
 };
 
-/* 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status. */
+/*
+ * 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status.
+ */
 int create_option(struct create_options *o, struct args *a, int id);
 
 /* vm.create's parameters, in params (at least CREATE_PARAMS); returns their count. */

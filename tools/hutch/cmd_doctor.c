@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hutch doctor: what works here, and what is missing. Asks the broker, or looks by itself where none runs. */
+/*
+ * hutch doctor: what works here, and what is missing. Asks the broker, or looks by itself where
+ * none runs.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

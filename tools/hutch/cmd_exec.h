@@ -29,7 +29,9 @@ struct exec_args {
 	size_t env_count;	   /* of words in it */
 };
 
-/* 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status. */
+/*
+ * 1: id was one of these and is noted, 0: it was not, -1: its value is wrong: leave with a->status.
+ */
 int exec_option(struct exec_args *e, struct args *a, int id);
 /* The command: words, or --shell. -1: it is missing, or there are both. */
 int exec_command(struct exec_args *e, struct args *a, char **words);

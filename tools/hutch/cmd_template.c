@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hutch template build, ls, rm. Building is done by rootfs/build, into the broker's template directory. */
+/*
+ * hutch template build, ls, rm. Building is done by rootfs/build, into the broker's template
+ * directory.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -232,8 +235,7 @@ const struct command cmd_template_build = {
 	.name = "template build",
 	.operands = "NAME [-- BUILD-OPTION...]",
 	.summary = "Build a template with rootfs/build and print its name",
-	.details =
-		"The broker must be running. Words after -- go to the script; see rootfs/README.md.\n",
+	.details = "The broker must be running. Words after -- go to rootfs/build.\n",
 	.literal = 2,
 	FAILS_PLAINLY,
 	.run = run_build,

@@ -131,7 +131,10 @@ const struct command cmd_help = {
 
 /* ---- main ---- */
 
-/* A standard descriptor that is closed would be taken by the next one opened, and get a command's output. */
+/*
+ * A standard descriptor that is closed would be taken by the next one opened, and get a command's
+ * output.
+ */
 static void fill_standard_fds(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that come with this program. The build tree has share/hutch/rootfs as a link to the sources. */
+/*
+ * Files that come with this program. The build tree has share/hutch/rootfs as a link to the
+ * sources.
+ */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,10 @@
 /*
  * One command in a VM, connected to this process.
  *
- * The loop has at most one piece of output in hand (p->pending, which lies in the connection's buffer). While its sink
- * takes no more, nothing further is read from the broker, which in turn stops reading from the agent; input and
- * signals are served all the same. Input is read only when the connection has sent what it had.
+ * The loop has at most one piece of output in hand (p->pending, which lies in the connection's
+ * buffer). While its sink takes no more, nothing further is read from the broker, which in turn
+ * stops reading from the agent; input and signals are served all the same. Input is read only when
+ * the connection has sent what it had.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -31,16 +31,16 @@ struct pump {
 };
 
 /*
- * Start the command on p->h and serve it to its end. SIGINT becomes exec.signal INT, the second one exec.kill,
- * the third gives up. SIGTERM, SIGHUP and output that cannot be written give up at once: the connection is
- * closed, and the broker ends the command.
+ * Start the command on p->h and serve it to its end. SIGINT becomes exec.signal INT, the second one
+ * exec.kill, the third gives up. SIGTERM, SIGHUP and output that cannot be written give up at once:
+ * the connection is closed, and the broker ends the command.
  */
 void pump_run(struct pump *p, const struct hutch_exec_options *x);
 void pump_free(struct pump *p);
 
 /*
- * A call that INT, TERM and HUP break off. NULL with *status set: the failure was printed, or a signal came; the
- * connection is then to be closed.
+ * A call that INT, TERM and HUP break off. NULL with *status set: the failure was printed, or a
+ * signal came; the connection is then to be closed.
  */
 struct hutch_doc *pump_request(struct cli *cli, struct hutch *h, const struct hutch_call *call,
 			       uint64_t timeout_ms, int *status);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signals of exec and run. From signals_hold on, INT, TERM, HUP arrive only inside signals_poll and are counted;
- * one that was ignored before (nohup, a shell's background job) stays ignored. SIGPIPE becomes EPIPE.
+ * Signals of exec and run. From signals_hold on, INT, TERM, HUP arrive only inside signals_poll and
+ * are counted; one that was ignored before (nohup, a shell's background job) stays ignored. SIGPIPE
+ * becomes EPIPE.
  */
 #ifndef HUTCH_SIGNALS_H
 #define HUTCH_SIGNALS_H

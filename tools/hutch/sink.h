@@ -2,10 +2,10 @@
 /*
  * Where a command's output goes: a descriptor of ours, or memory.
  *
- * Writing must not block, since input and signals are served meanwhile; nor may it change the mode of a descriptor
- * that other processes share (O_NONBLOCK belongs to the open file, not to us). So a pipe or terminal is opened a
- * second time through /proc with O_NONBLOCK as soon as more is written than it surely takes; a socket
- * has MSG_DONTWAIT; a regular file does not block.
+ * Writing must not block, since input and signals are served meanwhile; nor may it change the mode
+ * of a descriptor that other processes share (O_NONBLOCK belongs to the open file, not to us). So a
+ * pipe or terminal is opened a second time through /proc with O_NONBLOCK as soon as more is written
+ * than it surely takes; a socket has MSG_DONTWAIT; a regular file does not block.
  */
 #ifndef HUTCH_SINK_H
 #define HUTCH_SINK_H

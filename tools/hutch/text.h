@@ -13,8 +13,8 @@ size_t utf8_char(const char *s, size_t n);
 bool utf8_valid(const char *s, size_t n);
 
 /*
- * Write s so that a terminal takes it for text: control characters (C0, DEL, C1) and bytes that are not
- * UTF-8 become \xNN. lines: newlines and tabs pass.
+ * Write s so that a terminal takes it for text: control characters (C0, DEL, C1) and bytes that are
+ * not UTF-8 become \xNN. lines: newlines and tabs pass.
  */
 void text_put(FILE *f, const char *s, size_t n, bool lines);
 
