@@ -6,8 +6,8 @@
 #include "host/hutchd/broker.h"
 
 /*
- * Go through all run directories, before the socket listens. Afterwards every VM that lives is in the list (state starting,
- * going on by itself), and nothing else is left of the others.
+ * Go through all run directories, before the socket listens. Afterwards every VM that lives is in the list, running, and
+ * nothing is left of the others.
  */
 void adopt_all(struct broker *b);
 

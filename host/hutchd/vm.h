@@ -100,7 +100,7 @@ int vm_save(struct vm *vm);
 /* vm_boot.c: from the record to running. */
 int vm_boot_start(struct vm *vm, const struct template *tpl, uint64_t timeout_ms,
 		  struct hutch_error *err);
-/* Take over the living VMM of the record. -1: it is gone. */
+/* Take over the living VMM of the record: running at once, its agent checked behind that. -1: it is gone. */
 int vm_boot_adopt(struct vm *vm, struct hutch_error *err);
 void vm_boot_abort(struct vm *vm); /* drop what the boot holds */
 

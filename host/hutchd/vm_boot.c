@@ -6,8 +6,8 @@
  * The first valid hello wins, its connection becomes the control connection, and the socket is removed: no process of
  * a user can run before the identity is given, so none can have said it. One deadline covers all of it.
  *
- * One of an earlier broker: QMP -> dial the agent -> ping -> running. No hello is taken and no identity given: the
- * guest was not reset.
+ * One of an earlier broker is running all the time. Its agent is dialled and has to be the one of the record and answer
+ * a ping before VM_ADOPT_MS; no hello is taken and no identity given, for the guest was not reset.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -95,6 +95,10 @@ static void fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, c
 	struct vm *vm = boot->vm;
 	struct hutch_error err;
 
+	if (boot->adopted) {
+		vm_end(vm, text);
+		return;
+	}
 	hutch_error_clear(&err);
 	hutch_error_set(&err, kind, errnum, "VM %s did not come up: %s", vm->r.id, text);
 	memcpy(err.stage, boot->stage, sizeof(boot->stage));
@@ -110,7 +114,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	snprintf(text, sizeof(text), "not ready after %llu ms, in stage %s",
 		 (unsigned long long)boot->timeout_ms, boot->stage);
-	fail(boot, HUTCH_E_TIMEOUT, ETIMEDOUT, text);
+	fail(boot, HUTCH_E_BOOT_FAILED, ETIMEDOUT, text);
 }
 
 /* Running: the deadline is in the record before anybody is told. */
@@ -131,7 +135,8 @@ static void succeed(struct vm_boot *boot)
 		return;
 	}
 	vm_boot_abort(vm);
-	vm_state_set(&vm->state, VM_RUNNING, vm->object);
+	if (vm->state != VM_RUNNING)
+		vm_state_set(&vm->state, VM_RUNNING, vm->object);
 	vm_heart_start(vm, control);
 	guest_pool_open(&vm->pool, true);
 	vm_notify_ready(vm);
@@ -346,16 +351,11 @@ static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qm
 	struct vm *vm = arg;
 	struct vm_boot *boot = vm->boot;
 
-	if (vm->state >= VM_STOPPING || !boot)
+	if (vm->state >= VM_STOPPING || !boot || boot->adopted)
 		return;
 	vm_state_set(&vm->state, VM_BOOTING, vm->object);
 	set_stage(boot, "hello");
 	boot->up_us = clock_us();
-	if (boot->adopted) {
-		guest_pool_open(&vm->pool, false);
-		dial_adopted(boot);
-		return;
-	}
 	snprintf(vm->r.vmm_version, sizeof(vm->r.vmm_version), "%s", version);
 	vm->r.spawn_us = spawn_us;
 	vm->r.qmp_us = qmp_us;
@@ -375,8 +375,12 @@ static void on_failed(void *arg, const struct hutch_error *err)
 		vm_bury(vm);
 		return;
 	}
+	if (!vm->boot || vm->boot->adopted) {
+		vm_end(vm, err->message);
+		return;
+	}
 	hutch_error_prefix(&named, "VM %s did not come up", vm->r.id);
-	if (!named.stage[0] && vm->boot)
+	if (!named.stage[0])
 		memcpy(named.stage, vm->boot->stage, sizeof(vm->boot->stage));
 	vm_fail(vm, &named);
 }
@@ -386,7 +390,7 @@ static void on_exited(void *arg, const char *reason)
 	struct vm *vm = arg;
 	char text[600];
 
-	if (vm->boot && vm->state < VM_STOPPING) {
+	if (vm->boot && !vm->boot->adopted && vm->state < VM_STOPPING) {
 		snprintf(text, sizeof(text), "%.500s", reason);
 		vm->r.process.pid = 0;
 		fail(vm->boot, HUTCH_E_BOOT_FAILED, 0, text);
@@ -502,5 +506,10 @@ int vm_boot_adopt(struct vm *vm, struct hutch_error *err)
 	config.tpl = NULL;
 	vm->vmm = vmm_adopt(vm->b->loop.base, vm->b->launcher, &config, &vm->r.process, &vmm_cb, vm,
 			    err);
-	return vm->vmm ? 0 : -1;
+	if (!vm->vmm)
+		return -1;
+	vm_state_set(&vm->state, VM_RUNNING, vm->object);
+	guest_pool_open(&vm->pool, false);
+	dial_adopted(boot);
+	return 0;
 }

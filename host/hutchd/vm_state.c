@@ -12,8 +12,12 @@ static const char *const names[] = {
 };
 static_assert(sizeof(names) / sizeof(names[0]) == VM_STATES, "every state has a name");
 
+/* starting -> running is an adopted VM's: it ran all the time. */
 static const bool moves[VM_STATES][VM_STATES] = {
-	[VM_STARTING] = {[VM_BOOTING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
+	[VM_STARTING] = {[VM_BOOTING] = true,
+			 [VM_RUNNING] = true,
+			 [VM_STOPPING] = true,
+			 [VM_DEAD] = true},
 	[VM_BOOTING] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_RUNNING] = {[VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_STOPPING] = {[VM_DEAD] = true},

@@ -3,8 +3,7 @@
  * The states of a VM, as the wire names them.
  *
  *   starting  run directory and record are there; accelerator, VMM process and QMP are awaited. Calls to its agent wait.
- *   booting   the VMM runs; the agent's hello (a new VM) or its answer (an adopted one) is awaited. The only state in which
- *             a hello is taken. Calls wait.
+ *   booting   the VMM runs; the agent's hello is awaited. The only state in which one is taken. Calls wait.
  *   running   it has its identity and answers. Calls are relayed.
  *   stopping  it is being ended: calls fail with vm_died, nothing new begins.
  *   dead      process, sockets and run directory are gone; kept for vm.info and vm.wait.

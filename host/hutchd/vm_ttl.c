@@ -45,7 +45,7 @@ static void on_ttl(evutil_socket_t fd, short what, void *arg)
 		next = TAILQ_NEXT(vm, next);
 		if (vm->state >= VM_STOPPING || vm->r.deadline_ms == 0 || vm->r.deadline_ms > now)
 			continue;
-		snprintf(reason, sizeof(reason), "its TTL of %llu ms passed",
+		snprintf(reason, sizeof(reason), "its ttl of %llu ms passed",
 			 (unsigned long long)vm->r.ttl_ms);
 		vm_end(vm, reason);
 	}
