@@ -161,6 +161,8 @@ void exec_process_ended(struct exec *e, int status, const struct rusage *ru)
 	e->ended_ns = loop_now();
 	e->status = status;
 	note_usage(e, ru);
+	if (WIFEXITED(status) && !e->asked) /* SIGKILL came too late: it had left by itself */
+		e->timed_out = e->canceled = false;
 	loop_close(&e->in);
 	exec_resume_input(e);
 	if (e->tty_fd >= 0)
@@ -213,12 +215,22 @@ void exec_result(const struct exec *e, struct exec_result *res)
 
 /* Kill, timeout, signals */
 
+/* Has the process ended, though the reaper did not see it yet? Looks without reaping. */
+static bool is_dead(const struct exec *e)
+{
+	siginfo_t info = {0};
+
+	return waitid(P_PID, (id_t)e->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid;
+}
+
 void exec_kill(struct exec *e, uint32_t grace_ms)
 {
 	bool soft = grace_ms && e->state == EXEC_RUNNING;
 
-	if (!e->killing && soft)
+	if (!e->killing && soft) {
+		e->asked = true;
 		tree_signal(e, SIGTERM);
+	}
 	e->killing = true;
 	if (soft) {
 		uint64_t at = loop_now() + (uint64_t)grace_ms * 1000000u;
@@ -234,7 +246,7 @@ void exec_kill(struct exec *e, uint32_t grace_ms)
 
 void exec_cancel(struct exec *e, uint32_t grace_ms)
 {
-	if (e->state == EXEC_RUNNING)
+	if (e->state == EXEC_RUNNING && !is_dead(e))
 		e->canceled = true;
 	exec_kill(e, grace_ms);
 }
@@ -259,7 +271,7 @@ static void limit_due(struct loop_timer *t)
 		exec_tree_gone(e);
 	} else if (e->killing) {
 		exec_kill(e, 0); /* the grace is over */
-	} else {
+	} else if (!is_dead(e)) {
 		e->timed_out = true;
 		exec_kill(e, e->grace_ms);
 	}

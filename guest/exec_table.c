@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "guest/limits.h"
+
 #define BUCKETS 128u
 
 static struct list ids[BUCKETS], keys[BUCKETS], pids[BUCKETS];
@@ -109,9 +111,10 @@ struct exec *exec_table_record(uint64_t serial)
 	return NULL;
 }
 
-/* One that was collected goes before one that was not. */
+/* One that was collected goes before one that was not, but not while its survivors may still be of interest. */
 struct exec *exec_table_oldest(void)
 {
+	uint64_t recent = loop_now() - AGENT_COLLECTED_MS * 1000000ull;
 	struct exec *oldest = NULL;
 
 	list_for_each(it, &records) {
@@ -119,7 +122,7 @@ struct exec *exec_table_oldest(void)
 
 		if (!list_empty(&e->links) || e->killing)
 			continue;
-		if (e->collected)
+		if (e->collected && e->ended_ns < recent)
 			return e;
 		if (!oldest)
 			oldest = e;

@@ -9,8 +9,9 @@
 #define AGENT_MAX_EXECS 512
 /* Records of ended execs; the oldest is forgotten. */
 #define AGENT_MAX_RECORDS 256
-/* A record that nobody collected is forgotten after this. */
-#define AGENT_RECORD_MS 60000
+/* A record is forgotten after this; a collected one, when places are short, after the second. */
+#define AGENT_RECORD_MS	   60000
+#define AGENT_COLLECTED_MS 5000
 /* An exec whose owner's connection was lost is ended after this, unless a new owner attached. */
 #define AGENT_ORPHAN_MS 60000
 

@@ -1,0 +1,8 @@
+# The agent's pure parts, and what can be tried without a connection.
+set(guest ${CMAKE_SOURCE_DIR}/guest)
+hutch_unit_test(agent_ring SOURCES ${guest}/ring.c)
+hutch_unit_test(agent_user SOURCES ${guest}/user.c ${guest}/lines.c LIBS hutch_protocol)
+hutch_unit_test(agent_env SOURCES ${guest}/env.c LIBS hutch_protocol)
+hutch_unit_test(agent_loop SOURCES ${guest}/loop.c ${guest}/log.c)
+hutch_unit_test(agent_parse SOURCES ${guest}/lines.c ${guest}/procwalk.c LIBS hutch_protocol)
+hutch_unit_test(agent_spawn SOURCES ${guest}/spawn.c)
