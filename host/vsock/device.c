@@ -550,7 +550,11 @@ static int start(struct vsock_dev *dev)
 {
 	bool fresh;
 
-	if (!(dev->features & BIT(VIRTIO_F_VERSION_1)) || !dev->cid)
+	if (!(dev->features & BIT(VIRTIO_F_VERSION_1))) {
+		dev_complain(dev, "the driver did not negotiate VIRTIO_F_VERSION_1");
+		return -EINVAL;
+	}
+	if (!dev->cid)
 		return -EINVAL;
 	for (int i = 0; i < VSOCK_QUEUES; i++) {
 		if (!dev->queue[i].ring.attached)

@@ -354,7 +354,8 @@ static bool take_used(struct fake_guest *fg, unsigned queue, uint32_t *head, uin
 		r->free[r->free_n++] = r->chain[*head][i];
 	r->chain_n[*head] = 0;
 	r->last_used++;
-	*avail_at(fg, queue, 2 + r->num) = r->last_used; /* used_event */
+	__atomic_store_n(avail_at(fg, queue, 2 + r->num), r->last_used,
+			 __ATOMIC_RELAXED); /* used_event */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return true;
 }

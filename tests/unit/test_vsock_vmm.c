@@ -121,18 +121,19 @@ static uint64_t hva(uint64_t gpa)
 
 static void qemu_set_mem(void)
 {
-	struct {
-		struct vhost_memory table;
-		struct vhost_memory_region region[2];
-	} mem = {.table = {.nregions = fg.regions}};
+	size_t size = sizeof(struct vhost_memory) + 2 * sizeof(struct vhost_memory_region);
+	struct vhost_memory *mem = calloc(1, size);
 
+	ck_assert_ptr_nonnull(mem);
+	mem->nregions = fg.regions;
 	for (unsigned i = 0; i < fg.regions; i++)
-		mem.region[i] = (struct vhost_memory_region){
+		mem->regions[i] = (struct vhost_memory_region){
 			.guest_phys_addr = fg.region[i].gpa,
 			.memory_size = fg.region[i].size,
 			.userspace_addr = (uint64_t)(uintptr_t)fg.region[i].hva,
 		};
-	ck_assert_int_eq(vhost(VHOST_SET_MEM_TABLE, &mem), 0);
+	ck_assert_int_eq(vhost(VHOST_SET_MEM_TABLE, mem), 0);
+	free(mem);
 }
 
 /* vhost_dev_start() and vhost_vsock_set_running(); base is what qemu_stop() returned, or zeros */
