@@ -29,10 +29,11 @@
 #include "host/hutchd/vmm_qemu.h"
 
 #define TSC_MEASURE_MS 250
+#define BUCKETS	       256 /* a thousand VMs may end at once, and each end looks at all children */
 
 /* A VMM that this launcher started, until the broker has asked how it ended. */
 struct child {
-	LIST_ENTRY(child) link; /* launcher::children */
+	LIST_ENTRY(child) link; /* launcher_loop::children */
 	pid_t pid;
 	bool dead;
 	int wait_status;
@@ -42,7 +43,7 @@ struct launcher_loop {
 	int sock;
 	int signals; /* signalfd, SIGCHLD */
 	const struct launcher_setup *setup;
-	LIST_HEAD(, child) children;
+	LIST_HEAD(bucket, child) children[BUCKETS]; /* by pid */
 };
 
 int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path)
@@ -53,11 +54,16 @@ int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const
 	return -1;
 }
 
+static struct bucket *bucket_of(struct launcher_loop *l, pid_t pid)
+{
+	return &l->children[(unsigned)pid % BUCKETS];
+}
+
 static struct child *find_child(struct launcher_loop *l, pid_t pid)
 {
 	struct child *c;
 
-	LIST_FOREACH(c, &l->children, link)
+	LIST_FOREACH(c, bucket_of(l, pid), link)
 		if (c->pid == pid)
 			return c;
 	return NULL;
@@ -99,7 +105,7 @@ static int spawn(struct launcher_loop *l, const struct launch_spawn *req, const 
 		return -1;
 	}
 	c->pid = (pid_t)reply->pid;
-	LIST_INSERT_HEAD(&l->children, c, link);
+	LIST_INSERT_HEAD(bucket_of(l, c->pid), c, link);
 	return pidfd;
 }
 
@@ -247,7 +253,8 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 	struct pollfd p[2];
 	int timeout = TSC_MEASURE_MS;
 
-	LIST_INIT(&l.children);
+	for (int i = 0; i < BUCKETS; i++)
+		LIST_INIT(&l.children[i]);
 	prctl(PR_SET_NAME, "hutch-launcher");
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	l.signals = open_signals();

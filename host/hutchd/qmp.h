@@ -3,8 +3,9 @@
  * A QMP client on the event loop: one command at a time, each with a time limit.
  *
  * The server is the VMM, which is not trusted: what breaks the protocol (no JSON, a line above 64
- * KiB, an answer to nothing, more than 500 messages or 1 MiB in a second) closes this connection and nothing else.
- * Callbacks run from the loop, never from inside a call of this header, and may call qmp_free.
+ * KiB, an answer to nothing, more than 500 messages or 1 MiB in a second) closes this connection
+ * and nothing else. Callbacks run from the loop, never from inside a call of this header, and may
+ * call qmp_free.
  */
 #ifndef HUTCH_HOST_QMP_H
 #define HUTCH_HOST_QMP_H

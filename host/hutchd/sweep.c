@@ -68,8 +68,6 @@ static bool belongs(const struct sweep *s, pid_t pid)
 {
 	struct process_stat st;
 
-	if (pid == getpid() || (s->is_other && s->is_other(s->arg, pid)))
-		return false;
 	if (s->children_only && process_read(pid, &st) == 0 && st.sid == s->vmm && st.state != 'Z')
 		return true;
 	return has_marker(pid, s->id);
@@ -80,7 +78,8 @@ static void consider(struct sweep *s, pid_t pid)
 {
 	int fd;
 
-	if (s->count == SWEEP_ROUND)
+	/* Known children cannot be anything else while they are not reaped. */
+	if (s->count == SWEEP_ROUND || pid == getpid() || (s->is_other && s->is_other(s->arg, pid)))
 		return;
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)

@@ -67,7 +67,7 @@ struct vmm_callbacks {
 
 /*
  * Bind the sockets and ask the launcher. NULL with err when even that failed (nothing is left
- * behind).
+ * behind). A run directory takes one VMM in its life (vmm_claim).
  */
 struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		      const struct vmm_config *config, const struct vmm_callbacks *cb, void *arg,
@@ -95,7 +95,10 @@ struct vmm_process vmm_get_process(const struct vmm *v);
  * replaced.
  */
 size_t vmm_console_tail(const struct vmm *v, char *out, size_t size);
-/* Close the channels and forget it; the process is left as it is. */
+/*
+ * Close the channels and forget it; the process is left as it is. One that was not told by spawned
+ * yet is ended, since nobody could find it.
+ */
 void vmm_free(struct vmm *v);
 
 /* Is this process alive and still the same one? */

@@ -806,7 +806,10 @@ static void clear_odd_vm(struct vm *vm)
 	ck_assert_int_eq(tree_remove(rig_dir_fd, vm->id), 0);
 }
 
-/* C014, C047: broker, launcher or both are killed at any moment of four starts; a new broker leaves nothing alive. */
+/*
+ * C014, C047: broker, launcher or both are killed at any moment of four starts; a new broker leaves
+ * nothing alive.
+ */
 START_TEST(whoever_dies_at_any_time)
 {
 	struct timespec delay = {.tv_nsec = (_i * 7919 % 60) * 1000000};
