@@ -256,13 +256,11 @@ START_TEST(callers_wait_for_one_probe)
 }
 END_TEST
 
-static const char *const stale[] = {
-	"",
-	"{",
-	"{\"verdict\":\"kvm\"}",
-	"{\"verdict\":\"kvm\",\"reason\":\"r\",\"kernel\":\"old\",\"boot_id\":\"x\",\"vmm_version\":"
-	"\"9.9.9\"}",
-};
+#define OF_ANOTHER_KERNEL                                                             \
+	"{\"verdict\":\"kvm\",\"reason\":\"r\",\"kernel\":\"old\",\"boot_id\":\"x\"," \
+	"\"vmm_version\":\"9.9.9\"}"
+
+static const char *const stale[] = {"", "{", "{\"verdict\":\"kvm\"}", OF_ANOTHER_KERNEL};
 
 START_TEST(what_was_remembered_of_another_host)
 {
