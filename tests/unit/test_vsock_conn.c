@@ -765,7 +765,7 @@ START_TEST(thousand_connections)
 	ck_assert_uint_eq(stats().conns, N + 1);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < N; i++) {
-			uint64_t x = (uint64_t)(i * 10 + round), y = 0;
+			uint64_t x = (uint64_t)i * 10 + (uint64_t)round, y = 0;
 
 			ck_assert_int_eq(send(fd[i], &x, sizeof(x), 0), sizeof(x));
 			fg_pump(&fg);
