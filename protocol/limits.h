@@ -44,6 +44,8 @@
 #define HUTCH_MAX_UINT		      0x7fffffffffffffffull /* of every wire uint without another limit */
 #define HUTCH_MAX_PATH		      4095u
 #define HUTCH_MAX_USER		      256u
+#define HUTCH_MAX_FS_NAMES	      4096u
+#define HUTCH_MAX_FS_EXCLUDE	      256u
 #define HUTCH_MAX_TERM		      64u
 #define HUTCH_MAX_PIDS		      4194304u /* PID_MAX_LIMIT, proc(5) */
 #define HUTCH_MAX_CPU_PERCENT	      100000u
