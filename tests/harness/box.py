@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import procs
-from hutch import Connection, ExecResult, ExecStream, Sandbox
+from hutch import Connection, ExecResult, ExecStream, Sandbox, Timeout
 
 FULL = bool(os.environ.get("HUTCH_TEST_FULL"))
 _numbers = itertools.count(1)
@@ -132,8 +132,11 @@ class Reader:
             if at >= 0:
                 start, self._from = self._from, at + len(text)
                 return self.seen[start : self._from]
-            piece = self.stream.read(max(deadline - time.monotonic(), 0.01))
-            assert piece is not None, f"ended before {text!r}; after {self.seen[self._from:]!r}"
+            try:
+                piece = self.stream.read(max(deadline - time.monotonic(), 0.01))
+            except Timeout:
+                raise AssertionError(f"no {text!r} within {seconds} s; all was {self.seen!r}") from None
+            assert piece is not None, f"ended before {text!r}; all was {self.seen!r}"
             self.seen += piece.data
 
     def rest(self, seconds: float) -> str:

@@ -160,11 +160,15 @@ class BrokerRig:
     def kill(self, sig: int = signal.SIGKILL) -> None:
         """End the broker alone, and the launcher with it; VMs stay."""
         assert self.process is not None
-        below = [s.pid for s in procs.descendants(self.pid) if s.name.startswith("hutchd")]
+        below = self.launchers()
         self.process.send_signal(sig)
         self.process.wait(20)
         for pid in below:
             assert procs.wait_gone(pid, 10), f"launcher {pid} outlives its broker"
+
+    def launchers(self) -> List[int]:
+        """The broker's own children that are not VMs: its launcher."""
+        return [s.pid for s in procs.descendants(self.pid) if s.ppid == self.pid]
 
     def restart(self, sig: int = signal.SIGKILL) -> None:
         self.kill(sig)

@@ -236,6 +236,7 @@ class Vmm:
         self.agent_pid = 0
         self.agent_socket = os.path.join(conf["dir"], "a%d" % os.getpid())
         self.handshakes = list(conf.get("handshake", []))
+        self.rundir = os.path.join(conf["dir"], "r%d" % os.getpid())
         self.ports = 1 << 30
         self.deadline = None
         self.held = []
@@ -265,19 +266,21 @@ class Vmm:
         if getattr(self, "qmp", None):
             self.qmp.say({"event": "SHUTDOWN", "data": {"guest": reason.startswith("guest"), "reason": reason},
                           "timestamp": {"seconds": int(time.time()), "microseconds": 0}})
-        self.remove_socket()
+        self.remove_files()
         os._exit(0)
 
-    def remove_socket(self):
-        try:
-            os.unlink(self.agent_socket)
-        except OSError:
-            pass
+    def remove_files(self):
+        for path in (self.agent_socket, self.rundir):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
 
     # the guest
 
     def start_agent(self):
-        dial = [] if self.conf.get("no_dial") else ["--dial", "vsock_521"]
+        os.symlink(os.getcwd(), self.rundir)  # the run directory's own path may be too long for sun_path
+        dial = [] if self.conf.get("no_dial") else ["--dial", self.rundir + "/vsock_521"]
         agent = [self.conf["agent"], "--unix", self.agent_socket] + dial + self.conf.get("agent_args", [])
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *user, "--pid", "--mount", "--uts", "--fork",
@@ -335,7 +338,7 @@ class Vmm:
 
     def expire(self):
         sys.stderr.write("fake VMM: deadline passed\n")
-        self.remove_socket()
+        self.remove_files()
         os._exit(0)
 
 

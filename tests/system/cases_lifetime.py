@@ -163,12 +163,11 @@ class LifetimeCases:
         with box.tmp() as tmp:
             key = f"k{time.monotonic_ns()}"
             command = f"echo run >> {tmp}/count; echo out; sleep 0.5; exit 6"
-            with box.stream(command, key=key, capture=True) as first:
-                results = parallel(lambda _: box.exec(command, key=key), range(4), 4)
-                with pytest.raises(hutch.Exists):
-                    box.exec(command + " ", key=key)
-                results.append(first.wait(20))
-            assert {(r.id, r.exit_code, r.stdout) for r in results} == {(first.id, 6, "out\n")}
+            streams = parallel(lambda _: box.stream(command, key=key, capture=True), range(5), 5)
+            with pytest.raises(hutch.Exists):
+                box.stream(command + " ", key=key)
+            results = parallel(lambda s: s.wait(20), streams, 5)
+            assert {(r.id, r.exit_code, r.stdout) for r in results} == {(streams[0].id, 6, "out\n")}
             assert box.exec(["cat", f"{tmp}/count"]).stdout == "run\n"
 
     def test_wait_and_attach_collect_a_detached_command(self, box: Box):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
+import hutch
 from box import Box
 
 
@@ -16,9 +17,16 @@ class Quiet:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._results = {}
-        self._threads = [threading.Thread(target=f, daemon=True) for f in (self._silent, self._silent_input, self._silent_pty)]
+        works = (self._silent, self._silent_input, self._silent_pty)
+        self._threads = [threading.Thread(target=self._guard, args=(f,), daemon=True) for f in works]
         for t in self._threads:
             t.start()
+
+    def _guard(self, work):
+        try:
+            work()
+        except hutch.HutchError as e:  # also when the rig is closed before `collect`
+            self._results[work.__name__] = e
 
     def _silent(self):
         start = time.monotonic()

@@ -22,7 +22,8 @@ def rig():
 
 
 def never_alive_and_unlisted(rig, pids):
-    """Every VM that lives is listed and works; every other one is gone with all it had."""
+    """Within 5 s every VM that lives is listed and works; every other one is gone with all it had."""
+    procs.eventually(lambda: all(v.state == "running" for v in rig.client.vms()), 5, "adoption is over")
     listed = {v.pid: v for v in rig.client.vms() if v.state == "running"}
     for pid in pids:
         if pid in listed:
@@ -32,7 +33,7 @@ def never_alive_and_unlisted(rig, pids):
     assert set(rig.rundirs()) == {v.id for v in listed.values()}
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_c014_vms_are_adopted(rig, sig):
     """C014, fault: VMMs go on unlisted after the broker's end. Three VMs; also after a clean end, which leaves VMs."""
     sandboxes = [rig.create(name=f"v{i}", ttl_seconds=300, metadata={"i": str(i)}) for i in range(3)]
@@ -158,7 +159,7 @@ def _try_create(rig):
 
 
 def test_c014_broken_records(rig):
-    """A run directory that no broker can read is removed with all that carries its name; the broker serves."""
+    """A record that no broker can read: the VM is ended and its directory removed; what is no VM's is left alone."""
     sandbox = rig.create()
     pid = sandbox.info().pid
     rig.kill()
@@ -168,6 +169,8 @@ def test_c014_broken_records(rig):
     rig.start()
     procs.eventually(lambda: not procs.alive(pid), 5, "VM of the broken record")
     assert rig.client.vms() == []
+    procs.eventually(lambda: rig.rundirs() == ["not-a-uuid"], 5, "its directory removed")
+    (rig.state / "vm" / "not-a-uuid").rmdir()
     with rig.create() as s:
         s.ping()
 
@@ -182,24 +185,22 @@ def test_ttl_runs_on_while_no_broker_lives(rig):
     rig.start()
     assert procs.wait_gone(pid, 6)
     assert 1.5 < time.monotonic() - start < 4
-    assert rig.client.vms() == []
+    procs.eventually(lambda: rig.client.vms() == [], 2, "its burial")
 
 
 def test_lost_launcher_is_replaced_or_told(rig):
-    """The launcher dies: VMs live on, and the next create works or fails by name."""
+    """The launcher dies: VMs live on; the broker goes on, or ends by itself to be started again, and adopts them."""
     sandbox = rig.create()
-    launcher = [s.pid for s in procs.descendants(rig.pid) if s.name.startswith("hutchd")]
-    assert len(launcher) == 1
-    os.kill(launcher[0], signal.SIGKILL)
-    assert sandbox.exec("echo ok").stdout == "ok\n"
+    (launcher,) = rig.launchers()
+    os.kill(launcher, signal.SIGKILL)
     try:
         with rig.create() as other:
             assert other.exec("echo ok").stdout == "ok\n"
     except hutch.HutchError as e:
-        assert e.kind in ("start_failed", "internal")
-        assert rig.process.wait(10) != 0  # then the broker ends, to be started again by whoever looks after it
+        assert e.kind in ("start_failed", "internal", "not_dispatched", "outcome_unknown"), e
+        assert rig.process.wait(10) != 0
         rig.start()
-        assert sandbox.exec("echo ok").stdout == "ok\n"
+    assert sandbox.exec("echo ok").stdout == "ok\n"
 
 
 def test_clients_of_a_dying_broker_are_told(rig):

@@ -235,8 +235,11 @@ try:
     s.connect(sys.argv[1])
 except PermissionError:
     print("refused"); sys.exit()
-s.sendall(bytes.fromhex(sys.argv[2]))
 data = b""
+try:
+    s.sendall(bytes.fromhex(sys.argv[2]))
+except BrokenPipeError:
+    pass
 try:
     while True:
         got = s.recv(4096)

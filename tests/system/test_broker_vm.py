@@ -201,7 +201,7 @@ def test_many_creates_at_once(rig):
     sandboxes = parallel(lambda i: rig.create(name=f"vm{i}"), range(20), 20)
     infos = [s.info() for s in sandboxes]
     assert len({i.cid for i in infos}) == len({i.id for i in infos}) == len({i.pid for i in infos}) == 20
-    marks = parallel(lambda s: s.exec(f"echo {s.id} > /tmp/../dev/null; hostname").stdout.strip(), sandboxes, 8)
+    marks = parallel(lambda s: s.exec("readlink /proc/self/ns/pid").stdout, sandboxes, 8)
     assert len(set(marks)) == 20
     assert rig.client.kill_all() == 20
     assert rig.rundirs() == [] and not rig.fake_processes()
@@ -220,7 +220,7 @@ def test_hundred_creates_and_kills_leave_nothing(rig):
     rig.client.close()
     assert rig.files() == files and not rig.fake_processes()
     procs.eventually(lambda: procs.fd_count(rig.pid) <= fds, 5, "descriptors closed")
-    assert procs.rss_kib(rig.pid) - rss < 4096
+    assert procs.rss_kib(rig.pid) - rss < (1024 if not procs.sanitized("hutchd") else 32 << 10)
     assert [p for p in procs.descendants(rig.pid) if p.state == "Z"] == []
 
 
