@@ -38,6 +38,20 @@ void attach_answer(struct conn *c, const struct exec *e)
 	conn_answered(c);
 }
 
+void attach_answer_detached(struct conn *c, const struct exec *e)
+{
+	struct mp_buf *b = conn_out(c);
+	size_t start = mp_frame_begin(b);
+
+	mp_map_begin(b);
+	mp_kv_str(b, "id", e->id);
+	mp_kv_uint(b, "pid", (uint64_t)e->pid);
+	mp_kv_bool(b, "started", true);
+	mp_map_end(b);
+	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
+	conn_answered(c);
+}
+
 /* Output */
 
 /* The bytes that this reader wanted next are gone. */
@@ -139,6 +153,11 @@ static void handle_event(struct conn *c, const uint8_t *payload, size_t n)
 
 	if (exec_event_decode(&ev, payload, n, &err) < 0) {
 		conn_break(c, &err);
+		return;
+	}
+	if (ev.type == EXEC_EVENT_DETACH && l->owner) {
+		l->exec->detach = true;
+		attach_answer_detached(c, l->exec);
 		return;
 	}
 	if (ev.type != EXEC_EVENT_ACK)

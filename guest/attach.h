@@ -19,5 +19,7 @@ void attach_to(struct conn *c, struct exec *e, const struct exec_attach *a, bool
 void attach_stdin_closed(struct exec *e);
 /* Put the RESULT of an exec that is final, and end the call. */
 void attach_answer(struct conn *c, const struct exec *e);
+/* Put the RESULT for a caller that lets the exec go on alone, and end the call. */
+void attach_answer_detached(struct conn *c, const struct exec *e);
 
 #endif

@@ -27,20 +27,6 @@ static uint64_t hash_params(const struct msg_call *call)
 	return h;
 }
 
-static void answer_detached(struct conn *c, const struct exec *e)
-{
-	struct mp_buf *b = conn_out(c);
-	size_t start = mp_frame_begin(b);
-
-	mp_map_begin(b);
-	mp_kv_str(b, "id", e->id);
-	mp_kv_uint(b, "pid", (uint64_t)e->pid);
-	mp_kv_bool(b, "started", true);
-	mp_map_end(b);
-	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
-	conn_answered(c);
-}
-
 static bool in_use(const char *id)
 {
 	struct exec *e = id[0] ? exec_find(id) : NULL;
@@ -87,7 +73,7 @@ static int start_new(struct conn *c, const struct msg_call *call, const struct e
 		exec_result_encode(conn_out(c), &res);
 		conn_answered(c);
 	} else if (m->detach) {
-		answer_detached(c, e);
+		attach_answer_detached(c, e);
 	} else {
 		attach_started(c, e, rq.stdin_open, m->notify);
 	}
@@ -107,7 +93,7 @@ int call_exec_start(struct conn *c, const struct msg_call *call, struct hutch_er
 		if (!e)
 			ret = start_new(c, call, &m, err);
 		else if (m.detach)
-			answer_detached(c, e);
+			attach_answer_detached(c, e);
 		else
 			attach_repeated(c, e, !c->caller_end, m.notify);
 	}

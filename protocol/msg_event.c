@@ -7,12 +7,12 @@
 static const char event_names[][16] = {
 	[EXEC_EVENT_STARTED] = "started", [EXEC_EVENT_STDIN_CLOSED] = "stdin_closed",
 	[EXEC_EVENT_GAP] = "gap",	  [EXEC_EVENT_ATTACHED] = "attached",
-	[EXEC_EVENT_ACK] = "ack",
+	[EXEC_EVENT_ACK] = "ack",	  [EXEC_EVENT_DETACH] = "detach",
 };
 
 static enum exec_event_type event_type(const char *name)
 {
-	for (unsigned i = EXEC_EVENT_STARTED; i <= EXEC_EVENT_ACK; i++)
+	for (unsigned i = EXEC_EVENT_STARTED; i <= EXEC_EVENT_DETACH; i++)
 		if (strcmp(name, event_names[i]) == 0)
 			return (enum exec_event_type)i;
 	return EXEC_EVENT_OTHER;
@@ -54,6 +54,7 @@ static void get_event_fields(struct exec_event *m, struct mp_reader *r)
 		mp_get_uint(r, "stderr", 0, HUTCH_MAX_UINT, &m->stderr_offset);
 		break;
 	case EXEC_EVENT_STDIN_CLOSED:
+	case EXEC_EVENT_DETACH:
 	case EXEC_EVENT_OTHER:
 		break;
 	}
@@ -101,6 +102,7 @@ static void put_event_fields(struct mp_buf *out, const struct exec_event *m)
 		mp_kv_uint(out, "stderr", m->stderr_offset);
 		break;
 	case EXEC_EVENT_STDIN_CLOSED:
+	case EXEC_EVENT_DETACH:
 		break;
 	case EXEC_EVENT_OTHER:
 		out->failed = true;

@@ -92,6 +92,7 @@ enum exec_event_type {
 	EXEC_EVENT_GAP,
 	EXEC_EVENT_ATTACHED,
 	EXEC_EVENT_ACK,
+	EXEC_EVENT_DETACH,
 };
 struct exec_event {
 	enum exec_event_type type;

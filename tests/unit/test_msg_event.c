@@ -22,6 +22,7 @@ static const struct exec_event events[] = {
 	 .rows = 24,
 	 .cols = 80},
 	{.type = EXEC_EVENT_ATTACHED, .id = "x"},
+	{.type = EXEC_EVENT_DETACH},
 	{.type = EXEC_EVENT_ACK, .stdout_offset = 10, .stderr_offset = 20},
 };
 
