@@ -72,24 +72,19 @@ static void want(struct event *ev, bool on)
 }
 
 /*
- * Which events the socket is polled for. gone is edge-triggered once the peer half-closed (it would fire for ever
- * otherwise), and libevent wants one mode for all events of a descriptor, so it yields to wr, whose
- * writes fail when the peer is gone.
+ * Which events the socket is polled for. gone is edge-triggered, since what it is about (bytes that nobody reads, a peer
+ * that half-closed) stays true. libevent wants one mode for all events of a descriptor, so it is there only where
+ * the two others are not; a write fails anyway when the peer is gone.
  */
 static void update_interest(struct stream *s)
 {
 	bool reading = !s->paused && !s->ended;
 	bool writing = s->out.len > 0 && !s->broken;
-	bool watching = s->watch_gone && !reading && !s->broken && !(s->half_closed && writing);
+	bool watching = s->watch_gone && !reading && !writing && !s->broken;
 
-	want(&s->rd, reading);
-	if (s->half_closed && watching && !(event_get_events(&s->gone) & EV_ET)) {
-		want(&s->gone, false);
-		event_assign(&s->gone, s->loop->base, s->fd, EV_CLOSED | EV_ET | EV_PERSIST,
-			     event_get_callback(&s->gone), s);
-	}
 	if (!watching)
 		want(&s->gone, false);
+	want(&s->rd, reading);
 	want(&s->wr, writing);
 	if (watching)
 		want(&s->gone, true);
@@ -159,7 +154,6 @@ static void on_read_end(struct stream *s, int err)
 
 	if (err == EINTR || (err == EAGAIN && !s->broken))
 		return;
-	s->half_closed = err == 0;
 	end(s, clean ? STREAM_EOF : STREAM_GONE, NULL);
 }
 
@@ -227,12 +221,8 @@ static void on_gone(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
-	if (!stream_peer_closed(s)) {
-		s->half_closed = true; /* still to be read: bytes may lie before it */
-		update_interest(s);
-		return;
-	}
-	gone(s);
+	if (stream_peer_closed(s))
+		gone(s);
 }
 
 /*
@@ -288,7 +278,7 @@ void stream_open(struct stream *s, struct loop *l, int fd, const struct stream_o
 	*s = (struct stream){.loop = l, .ops = ops, .fd = fd};
 	event_assign(&s->rd, l->base, fd, EV_READ | EV_PERSIST, on_rd, s);
 	event_assign(&s->wr, l->base, fd, EV_WRITE | EV_PERSIST, on_wr, s);
-	event_assign(&s->gone, l->base, fd, EV_CLOSED | EV_PERSIST, on_gone, s);
+	event_assign(&s->gone, l->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_gone, s);
 	update_interest(s);
 }
 

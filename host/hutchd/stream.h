@@ -58,7 +58,7 @@ struct stream {
 	int fd; /* owned; -1 once closed */
 	bool raw;
 	bool watch_gone; /* tell of a peer that closed even while paused, losing what it sent */
-	bool paused, ended, half_closed, broken;
+	bool paused, ended, broken;
 	struct stream_buf in, out;
 	struct event rd, wr, gone;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * End every process of a VM. Until a VMM has a PID namespace of its own, whose end the kernel would
- * see to, its descendants are found by the marker in their environment. One that both cleared its
- * environment and left the session is missed.
+ * see to, its descendants are found by the marker in their environment and by their sessions. One
+ * that cleared its environment and then made a session of its own is missed.
  */
 #include "host/hutchd/sweep.h"
 
@@ -30,8 +30,9 @@
 
 struct sweep {
 	const char *id;
-	pid_t vmm;
 	bool children_only;
+	pid_t session[SWEEP_ROUND]; /* of this VM; those beyond are found by the marker alone */
+	int sessions;
 	bool (*is_other)(void *arg, pid_t pid);
 	void *arg;
 	struct pollfd dying[SWEEP_ROUND]; /* pidfds */
@@ -64,13 +65,31 @@ static bool has_marker(pid_t pid, const char *id)
 	return found;
 }
 
-static bool belongs(const struct sweep *s, pid_t pid)
+static bool knows_session(const struct sweep *s, pid_t sid)
+{
+	for (int i = 0; i < s->sessions; i++)
+		if (s->session[i] == sid)
+			return true;
+	return false;
+}
+
+/*
+ * Marked, or of a session that a marked one was in: the VMM began with a session of its own, so
+ * that no stranger can be in it or in one that was made from it.
+ */
+static bool belongs(struct sweep *s, pid_t pid)
 {
 	struct process_stat st;
 
-	if (s->children_only && process_read(pid, &st) == 0 && st.sid == s->vmm && st.state != 'Z')
+	if (process_read(pid, &st) < 0 || st.state == 'Z' || st.state == 'X')
+		return false;
+	if (knows_session(s, st.sid))
 		return true;
-	return has_marker(pid, s->id);
+	if (!has_marker(pid, s->id))
+		return false;
+	if (s->sessions < SWEEP_ROUND)
+		s->session[s->sessions++] = st.sid;
+	return true;
 }
 
 /* The pidfd is opened before the process is looked at, so that it is this one that is killed. */
@@ -168,13 +187,15 @@ int sweep_vm(const char *id, pid_t vmm, bool children_only, bool (*is_other)(voi
 	     void *arg)
 {
 	struct sweep s = {.id = id,
-			  .vmm = vmm,
 			  .children_only = children_only,
 			  .is_other = is_other,
 			  .arg = arg};
 	int64_t until = now_ms() + SWEEP_MS;
 	int killed = 0;
 
+	/* Of a VMM that was not our child the pid may be another's by now. */
+	if (children_only)
+		s.session[s.sessions++] = vmm;
 	for (;;) {
 		if (look(&s) < 0)
 			return -1;

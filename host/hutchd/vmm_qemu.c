@@ -8,6 +8,8 @@
  * -cpu           under TCG +arat: a one-shot LAPIC timer, so that an idle guest sleeps; +rdrand: it
  *                seeds the guest's RNG, whose first getrandom() else waits 1.1 s for jitter
  * tsc_early_khz  cures the boot hang on a busy host (tsc.h)
+ * tsc=reliable   or the kernel's watchdog compares the TSC with lost ticks of a busy host, drops it, and the VM lives
+ *                on 4 ms jiffies, without high-resolution timers, for good
  * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
  * -sandbox       no process can be started from within QEMU
  *
@@ -101,10 +103,10 @@ static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 
 static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint32_t tsc_khz)
 {
-	char tsc[40] = "";
+	char tsc[64] = "";
 
 	if (req->accel == LAUNCH_TCG && tsc_khz != 0)
-		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%u", tsc_khz);
+		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%u tsc=reliable", tsc_khz);
 	add(a, "-kernel");
 	addf(a, "/proc/self/fd/%d", VMM_FD_KERNEL);
 	add(a, "-initrd");

@@ -1,0 +1,7 @@
+# The broker's own parts (host/hutchd, hutch_core), against peers that the tests play themselves.
+foreach(name call_ends vm_state config)
+	hutch_unit_test(${name} LIBS hutch_core)
+endforeach()
+foreach(name guest_link broker_client relay stream)
+	hutch_unit_test(${name} SOURCES broker_rig.c LIBS hutch_core)
+endforeach()
