@@ -12,12 +12,13 @@ die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
 seconds() { printf '%d.%d s' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 
-# While a step runs: every few seconds, how long it has been at it and the last line of its log.
+# While a step runs: after 3 s, then every 10 s, how long it has been at it and the last line of its log.
 # It waits by reading from a pipe that nobody writes to: a sleep(1) would outlive it and hold our output open.
 ticker() {
-	local log=$1 began=$2 never line
+	local log=$1 began=$2 pause=3 never line
 	exec {never}<> <(:)
-	until read -r -t 3 -u "$never"; do
+	until read -r -t $pause -u "$never"; do
+		pause=10
 		line=$(tail -c 400 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-100)
 		printf '    %4d s  %s\n' $((($(now_ms) - began) / 1000)) "$line"
 	done
