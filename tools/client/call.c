@@ -151,6 +151,26 @@ void hutch_send_end(struct hutch *h)
 	conn_flush(h);
 }
 
+int hutch_send_event(struct hutch *h, const char *name)
+{
+	struct mp_buf b;
+	size_t start;
+	int r;
+
+	if (h->fd < 0 || !h->open || !h->input)
+		return -1;
+	mp_buf_init(&b, HUTCH_FRAME_HEADER + HUTCH_MAX_EVENT);
+	start = mp_frame_begin(&b);
+	mp_map_begin(&b);
+	mp_kv_str(&b, "event", name);
+	mp_map_end(&b);
+	r = mp_frame_finish(&b, start, FRAME_EVENT, 0);
+	if (r == 0)
+		r = bytes_append(&h->out, b.data, b.len);
+	mp_buf_free(&b);
+	return r < 0 ? -1 : conn_flush(h);
+}
+
 /* ---- In ---- */
 
 static enum hutch_next broken(struct hutch *h, struct hutch_failure *why)

@@ -266,6 +266,11 @@ HUTCH_API size_t hutch_send_room(const struct hutch *h);
 HUTCH_API size_t hutch_send(struct hutch *h, const void *data, size_t len);
 /* The input is over. Done by itself when the call ends first. */
 HUTCH_API void hutch_send_end(struct hutch *h);
+/*
+ * Queue an event without fields, such as "detach" for an exec, and send what the socket takes. -1:
+ * the input is over, or the connection is.
+ */
+HUTCH_API int hutch_send_event(struct hutch *h, const char *name);
 
 HUTCH_API const char *hutch_version(void);
 

@@ -7,7 +7,7 @@
 #include "tools/hutch/cli.h"
 #include "tools/hutch/pump.h"
 
-enum { EXEC_TIMEOUT = OPT_LONG + 64, EXEC_SHELL, EXEC_OUTPUT_LIMIT };
+enum { EXEC_TIMEOUT = OPT_LONG + 64, EXEC_SHELL, EXEC_OUTPUT_LIMIT, EXEC_TTY, EXEC_DETACH_KEYS };
 
 #define EXEC_OPTIONS                                                                               \
 	{'i', "stdin", NULL, "pass standard input on (else the command's is empty)"},              \
@@ -27,6 +27,7 @@ struct exec_args {
 	char id[HUTCH_MAX_ID + 1]; /* x.id */
 	const char **env;	   /* pairs, x.env */
 	size_t env_count;	   /* of words in it */
+	const char *detach_keys;   /* NULL: the default */
 };
 
 /*
@@ -37,7 +38,16 @@ int exec_option(struct exec_args *e, struct args *a, int id);
 int exec_command(struct exec_args *e, struct args *a, char **words);
 void exec_args_free(struct exec_args *e);
 
-/* Run it on h (which becomes p's) in vm, and report. The exit status; frees nothing of e. */
+/* What is not allowed together. -1: leave with a->status. */
+int exec_check(const struct exec_args *e, struct args *a);
+/* What --detach-keys says, or the default. -1: a usage error was printed. */
+int exec_detach_keys(struct keys *k, const char *text, const struct cli *cli);
+
+/* Where the output goes. */
+void exec_sinks(struct pump *p);
+/* After pump_run or pump_serve: what is said of the end, and the exit status. Frees the output. */
+int exec_conclude(struct pump *p, uint64_t timeout_ms);
+/* Run it on p->h in p->vm, and report. The exit status; frees nothing of e. */
 int exec_run(struct pump *p, struct exec_args *e);
 
 #define EXEC_DETAILS                                                                                 \

@@ -62,13 +62,15 @@ static int parse(struct create_options *o, struct exec_args *e, struct args *a)
 		if (r < 0)
 			return -1;
 	}
-	return id < 0 ? -1 : exec_command(e, a, a->operands);
+	if (id < 0 || exec_check(e, a) < 0)
+		return -1;
+	return exec_command(e, a, a->operands);
 }
 
 static int run(struct cli *cli, struct args *a)
 {
 	struct create_options o = {0};
-	struct exec_args e = {0};
+	struct exec_args e = {.detach_keys = ""}; /* the VM would end with us */
 	int status;
 
 	if (parse(&o, &e, a) == 0) {
@@ -82,6 +84,7 @@ static int run(struct cli *cli, struct args *a)
 }
 
 static const struct opt options[] = {
+	{EXEC_TTY, "tty", NULL, "give the command a terminal; with -i it has yours"},
 	EXEC_OPTIONS,
 	CREATE_OPTIONS,
 	{CREATE_TIMEOUT, "boot-timeout", "TIME",

@@ -10,8 +10,11 @@
 #include "tools/hutch/json.h"
 
 const struct command *const commands[] = {
-	&cmd_create,	  &cmd_exec,
-	&cmd_run,	  &cmd_ls,
+	&cmd_create,	  &cmd_shell,
+	&cmd_exec,	  &cmd_run,
+	&cmd_ps,	  &cmd_attach,
+	&cmd_wait,	  &cmd_signal,
+	&cmd_cancel,	  &cmd_ls,
 	&cmd_info,	  &cmd_kill,
 	&cmd_ttl,	  &cmd_template_build,
 	&cmd_template_ls, &cmd_template_rm,

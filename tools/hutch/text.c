@@ -165,8 +165,16 @@ int table_print(struct table *t)
 		size_t pad = last ? 0 : widest[i % t->columns] - width(t->cells[i]) + 2;
 
 		printf("%s%*s%s", t->cells[i], (int)pad, "", last ? "\n" : "");
-		free(t->cells[i]);
 	}
-	free(t->cells);
+	table_free(t);
 	return t->failed ? -1 : 0;
+}
+
+void table_free(struct table *t)
+{
+	while (t->count > 0)
+		free(t->cells[--t->count]);
+	free(t->cells);
+	t->cells = NULL;
+	t->room = 0;
 }

@@ -37,5 +37,6 @@ void table_cell(struct table *t, const char *text); /* row by row; copied and sa
 void table_number(struct table *t, uint64_t n);
 /* Print and free it. -1: memory was short. */
 int table_print(struct table *t);
+void table_free(struct table *t);
 
 #endif
