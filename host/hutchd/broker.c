@@ -19,8 +19,7 @@
 #include "host/hutchd/vm.h"
 
 #define UNFINISHED_MS 1000 /* at the end, for VMs that were still being created to be gone */
-#define RESTART_LEAST_US \
-	10000000u /* a launcher that dies sooner than this after the start is not replaced */
+#define GIVE_UP_MS    200  /* for the last answers to be read */
 
 bool broker_is_admin(const struct broker *b, uint32_t uid)
 {
@@ -89,17 +88,27 @@ static int start_launcher(struct broker *b, struct hutch_error *err)
 	return b->launcher ? 0 : -1;
 }
 
-/* The launcher cannot be forked anew from here, so all of the broker begins anew; the VMs are adopted. */
+/*
+ * No VM can be started any more, and a launcher cannot be forked from here (later, the broker's own seccomp filter would
+ * be passed on). What lives is served on; the first vm.create is refused and ends the broker, for whoever looks
+ * after it to start it again.
+ */
 static void on_launcher_lost(void *arg)
 {
 	struct broker *b = arg;
 
 	if (b->stopping)
 		return;
-	b->restart = clock_us() - b->started_us > RESTART_LEAST_US;
-	log_error("broker", "the launcher has died: %s",
-		  b->restart ? "starting anew" : "ending, for it died right after the start");
-	event_base_loopbreak(b->loop.base);
+	b->launcher_lost = true;
+	log_error("broker", "the launcher has died: no VM can be started until hutchd is started again");
+}
+
+void broker_give_up(struct broker *b)
+{
+	const struct timeval tv = {.tv_usec = GIVE_UP_MS * 1000};
+
+	log_error("broker", "ends for want of a launcher");
+	event_base_loopexit(b->loop.base, &tv);
 }
 
 static bool unfinished(const struct broker *b)
@@ -250,8 +259,6 @@ int broker_run(const struct config *config)
 		if (run_loop(b) == 0 && b->stopping)
 			status = 0;
 	}
-	if (b->restart)
-		status = BROKER_RESTART;
 	tear_down(b);
 	free(b);
 	return status;

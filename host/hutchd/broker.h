@@ -48,15 +48,17 @@ struct broker {
 
 	struct event sigterm, sigint;
 	bool stopping;
-	bool restart; /* the launcher is lost: begin anew by exec */
+	bool launcher_lost;
 };
 
 /*
- * Locks, directories, launcher, adoption, socket; then the loop until a signal ends it. The launcher is forked here. Returns the
- * exit status; BROKER_RESTART asks for an exec of this program.
+ * Locks, directories, launcher, adoption, socket; then the loop until a signal ends it. The launcher is forked here.
+ * Returns the exit status.
  */
-#define BROKER_RESTART (-1)
 int broker_run(const struct config *config);
+
+/* The launcher is lost and a VM was asked for: end, after the answer. */
+void broker_give_up(struct broker *b);
 
 /* Is this uid one that sees and ends the objects of all? */
 bool broker_is_admin(const struct broker *b, uint32_t uid);

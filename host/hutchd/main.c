@@ -2,7 +2,6 @@
 /* hutchd: the broker of hutch. See README.md beside this file. */
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "host/hutchd/broker.h"
 #include "host/hutchd/log.h"
@@ -11,7 +10,6 @@ int main(int argc, char **argv)
 {
 	struct config config;
 	struct hutch_error err;
-	int status;
 
 	hutch_error_clear(&err);
 	switch (config_load(&config, argc, argv, &err)) {
@@ -25,10 +23,5 @@ int main(int argc, char **argv)
 	}
 	umask(077);
 	log_setup("hutchd", config.log_level, config.log_json);
-	status = broker_run(&config);
-	if (status != BROKER_RESTART)
-		return status;
-	execv("/proc/self/exe", argv);
-	log_errno(LOG_LEVEL_ERROR, "broker", "cannot start anew");
-	return 1;
+	return broker_run(&config);
 }

@@ -250,6 +250,11 @@ static int check_args(struct broker *b, uint32_t owner, const struct vm_create *
 
 	if (b->stopping)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0, "the broker is stopping");
+	if (b->launcher_lost) {
+		broker_give_up(b);
+		return hutch_error_set(err, HUTCH_E_START_FAILED, 0,
+				       "the launcher has died; hutchd ends, to be started again");
+	}
 	if (b->vm_count >= b->config->max_vms)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0,
 				       "there are %u VMs, as many as max_vms allows", b->vm_count);
