@@ -27,7 +27,12 @@
 static struct launcher_setup setup;
 static int sock;
 static pid_t launcher;
-static const char id[] = "11111111-2222-4333-8444-555555555555";
+static char id[40]; /* of this test alone: others may run beside it */
+
+static void name_id(void)
+{
+	snprintf(id, sizeof(id), "%08x-2222-4333-8444-555555555555", (unsigned)getpid());
+}
 
 static void make(void)
 {
@@ -35,6 +40,7 @@ static void make(void)
 	int pair[2];
 
 	rig_make();
+	name_id();
 	memset(&setup, 0, sizeof(setup));
 	setup.test = true;
 	snprintf(setup.template_dir, sizeof(setup.template_dir), "%s", rig_dir);
@@ -345,7 +351,7 @@ static pid_t start_marked(const char *marker, bool orphan)
 		setsid();
 		if (orphan && fork() != 0)
 			_exit(0);
-		execle("/bin/sleep", "sleep", "1000", (char *)NULL,
+		execle("/bin/sleep", "sleep", "100", (char *)NULL,
 		       (char *const[]){(char *)(uintptr_t)marker, NULL});
 		_exit(127);
 	}
@@ -418,6 +424,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, signals_that_are_not_for_it);
 	tcase_add_test(tc, no_descriptor_is_kept);
 	suite_add_tcase(s, tc);
+	tcase_add_checked_fixture(sweep, name_id, NULL);
 	tcase_set_timeout(sweep, 60);
 	tcase_add_test(sweep, only_the_vms_own_are_swept);
 	tcase_add_test(sweep, orphans_are_swept_as_children);

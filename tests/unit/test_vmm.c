@@ -327,6 +327,16 @@ static void write_script(const char *name, const char *text)
 	ck_assert_int_eq(fchmodat(rig_dir_fd, name, 0700, 0), 0);
 }
 
+static void play_wrapped(const char *script, const char *part)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/wrapper", rig_dir);
+	write_script("wrapper", script);
+	setenv("HUTCH_PLAY", part, 1);
+	start_launcher(path, NULL, NULL);
+}
+
 /* HUTCH_SELF is this program. */
 static const char *const wrappers[] = {
 	"#!/bin/sh\nsh -c '\"$HUTCH_SELF\" \"$@\"; :' sh \"$@\"\n",
@@ -341,13 +351,9 @@ static const char *const wrappers[] = {
  */
 START_TEST(a_wrapped_vmm)
 {
-	char path[128];
 	struct vm vm;
 
-	snprintf(path, sizeof(path), "%s/wrapper", rig_dir);
-	write_script("wrapper", wrappers[_i]);
-	start_launcher(path, NULL, NULL);
-	play("");
+	play_wrapped(wrappers[_i], "");
 	start_new(&vm);
 	rig_run(base, &vm.up);
 	ck_assert_int_ge(rig_count_marked(vm.id), 2);
@@ -355,16 +361,33 @@ START_TEST(a_wrapped_vmm)
 }
 END_TEST
 
+/* A child of what is behind the wrapper that has lost the environment: its session tells. */
+START_TEST(a_child_without_the_marker)
+{
+	char *text;
+	struct process_stat st;
+	struct vm vm;
+	pid_t pid;
+
+	play_wrapped(wrappers[_i], "bare");
+	start_new(&vm);
+	rig_run(base, &vm.up);
+	text = read_note(&vm, "bare");
+	ck_assert_ptr_nonnull(text);
+	pid = (pid_t)atol(text);
+	free(text);
+	ck_assert_int_eq(process_read(pid, &st), 0);
+	kill_and_check(&vm);
+	ck_assert(process_read(pid, &st) < 0 || st.state == 'Z');
+}
+END_TEST
+
 /* The process that is known ends at once, and leaves the real one behind. */
 START_TEST(a_wrapper_that_does_not_wait)
 {
-	char path[128];
 	struct vm vm;
 
-	snprintf(path, sizeof(path), "%s/wrapper", rig_dir);
-	write_script("wrapper", "#!/bin/sh\nsetsid \"$HUTCH_SELF\" \"$@\" &\nexit 0\n");
-	start_launcher(path, NULL, NULL);
-	play("no_qmp");
+	play_wrapped("#!/bin/sh\nsetsid \"$HUTCH_SELF\" \"$@\" &\nexit 0\n", "no_qmp");
 	start_new(&vm);
 	rig_run(base, &vm.over);
 	ck_assert(vm.failed);
@@ -737,16 +760,20 @@ START_TEST(a_claimed_directory_is_not_used)
 }
 END_TEST
 
+/* At whatever point of its start: it ends, and the directory can go then at the latest. */
 START_TEST(a_directory_that_was_removed_is_not_used)
 {
+	struct timespec delay = {.tv_nsec = _i * 500000};
 	struct vmm_config config;
 	struct vm vm;
 
 	play("");
 	name_vm(&vm, 1);
+	vm.kill_when_up = true;
 	config = config_of(&vm);
 	start(&vm, &config);
-	ck_assert_int_eq(tree_remove(rig_dir_fd, vm.id), 0);
+	nanosleep(&delay, NULL);
+	tree_remove(rig_dir_fd, vm.id);
 	rig_run(base, &vm.over);
 	check_gone(&vm);
 }
@@ -987,6 +1014,7 @@ int main(int argc, char **argv)
 	tcase_add_test(starts, what_a_vmm_finds);
 	tcase_add_loop_test(starts, a_start_that_fails, 0, FAILURES);
 	tcase_add_loop_test(starts, a_wrapped_vmm, 0, WRAPPERS);
+	tcase_add_loop_test(starts, a_child_without_the_marker, 0, WRAPPERS);
 	tcase_add_test(starts, a_wrapper_that_does_not_wait);
 	tcase_add_test(starts, what_a_vmm_leaves_behind);
 	endings = add_case(s, "ends");
@@ -1006,7 +1034,7 @@ int main(int argc, char **argv)
 	tcase_add_test(brokers, leftovers_of_one_that_is_gone);
 	tcase_add_test(brokers, a_tied_vmm_dies_with_its_broker);
 	tcase_add_test(brokers, a_claimed_directory_is_not_used);
-	tcase_add_test(brokers, a_directory_that_was_removed_is_not_used);
+	tcase_add_loop_test(brokers, a_directory_that_was_removed_is_not_used, 0, 10);
 	tcase_add_loop_test(brokers, whoever_dies_at_any_time, 0, 30);
 	launchers = add_case(s, "launchers");
 	tcase_add_test(launchers, a_launcher_that_dies);

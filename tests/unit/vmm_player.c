@@ -237,6 +237,15 @@ void vmm_play(int argc, char **argv)
 			pause();
 	if (plays("paused"))
 		paused = true;
+	if (plays("bare")) {
+		pid_t pid = fork();
+		char text[32];
+
+		if (pid == 0)
+			execle("/bin/sleep", "sleep", "100", (char *)NULL, (char *[]){NULL});
+		snprintf(text, sizeof(text), "%d", pid);
+		note("bare", text);
+	}
 	if (plays("litter"))
 		for (int i = 0; i < 3; i++)
 			if (fork() == 0) {
