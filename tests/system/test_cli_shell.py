@@ -106,6 +106,8 @@ def test_ctrl_c_ctrl_z_and_eof_are_the_guests(rig, vm):
         t.expect("Stopped")
         t.send("kill -9 %1; wait; echo al''ive\n")
         t.expect("alive")
+        t.send("\n")
+        t.expect("Killed")
         t.send(b"\x04")
         t.wait()
         assert t.is_restored()

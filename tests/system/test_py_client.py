@@ -557,6 +557,37 @@ def test_silent_pipe_as_input_does_not_hold_up_output():
             assert client.exec(["x"], stdin=stdin).stdout == "hi"
 
 
+def test_input_that_the_socket_takes_at_once_goes_on_after_it():
+    """C017 kin: a peer that reads as fast as it is written to, and answers nothing before the end."""
+    for pause in (0, 0.2):
+        def script(c, _):
+            while c.call() is not None:
+                time.sleep(pause)
+                c.send(out(b"%d" % len(c.stdin())), exec_result_frame())
+
+        with FakePeer(script) as peer, client_for(peer) as client:
+            for size in (1 << 18, (1 << 18) + 1, 1 << 20, 5 << 20):
+                assert client.exec(["wc", "-c"], stdin=b"x" * size).stdout == str(size)
+
+
+def test_output_is_read_while_endless_input_is_taken():
+    """A peer that takes everything at once must not keep the client from seeing the answer."""
+    def script(c, _):
+        while c.call() is not None:
+            c.frame()
+            c.send(out(b"hi"), exec_result_frame())
+            c.stdin()
+
+    def endless():
+        while True:
+            yield b"x" * 65536
+
+    with FakePeer(script) as peer, client_for(peer) as client:
+        for stdin in (endless(), open("/dev/zero", "rb")):
+            assert client.exec(["head"], stdin=stdin).stdout == "hi"
+        assert peer.accepted == 1
+
+
 def test_endless_input_stops_when_the_program_closed_its_own():
     """C049: the caller is told to stop; the result comes, and the connection is good for the next call."""
     taken = []

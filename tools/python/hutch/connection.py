@@ -142,12 +142,15 @@ class Connection:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         session = self.session
         while True:
-            waiting = False
+            extra, more = None, False
             if feeder is not None and not session.own_end:
-                waiting = self._feed(feeder)
-            self.send_some()
-            extra = feeder.fileno() if feeder is not None and waiting else None
-            if not self._wait(deadline, extra):
+                if self._feed(feeder):
+                    extra = feeder.fileno()
+                else:
+                    more = not session.own_end
+            if not self.send_some() or self._send_failed:
+                more = False
+            if not self._wait(deadline, extra, at_once=more):
                 continue
             for received in self.receive_some():
                 if isinstance(received, (wire.Result, wire.Failure)):
@@ -169,15 +172,17 @@ class Connection:
             self._out += self.session.stdin(piece)
         return False
 
-    def _wait(self, deadline: Optional[float], extra: Optional[int]) -> bool:
-        """Wait until something can be done; true when bytes (or the end) of the answer are there."""
+    def _wait(self, deadline: Optional[float], extra: Optional[int], at_once: bool) -> bool:
+        """Wait until something can be done (at_once: just look); true when bytes, or the end, of the answer are there."""
         sock = self._require()
         events = select.POLLIN | (select.POLLOUT if self._out and not self._send_failed else 0)
         if events != self._events:
             self._poll.register(sock, events)
             self._events = events
-        timeout_ms = None
-        if deadline is not None:
+        timeout_ms: Optional[int] = None
+        if at_once:
+            timeout_ms = 0
+        elif deadline is not None:
             timeout_ms = int(max(deadline - time.monotonic(), 1.0) * 1000)
         if extra is None:
             ready = self._poll.poll(timeout_ms)
@@ -187,7 +192,7 @@ class Connection:
                 ready = self._poll.poll(timeout_ms)
             finally:
                 self._poll.unregister(extra)
-        if not ready:
+        if not ready and not at_once:
             raise errors.Timeout(f"{self.path} did not answer in time")
         me = sock.fileno()
         return any(fd == me and got & ~select.POLLOUT for fd, got in ready)

@@ -57,6 +57,7 @@ class StreamState:
 
     def add(self, received: wire.Received) -> None:
         if isinstance(received, wire.Output):
+            self.started = True
             self.offsets[received.stream] += len(received.data)
             self.queued += len(received.data)
         elif isinstance(received, wire.Event):
