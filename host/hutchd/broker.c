@@ -100,7 +100,8 @@ static void on_launcher_lost(void *arg)
 	if (b->stopping)
 		return;
 	b->launcher_lost = true;
-	log_error("broker", "the launcher has died: no VM can be started until hutchd is started again");
+	log_error("broker",
+		  "the launcher has died: no VM can be started until hutchd is started again");
 }
 
 void broker_give_up(struct broker *b)

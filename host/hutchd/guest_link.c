@@ -133,19 +133,29 @@ static size_t on_bytes(struct stream *s, const uint8_t *data, size_t len)
 	return (size_t)n;
 }
 
+/* What it says is quoted; its kind is not ours to pass on. */
+static void refused(struct guest_link *g, const struct frame *f, const uint8_t *payload)
+{
+	struct hutch_error said, err;
+	char text[300];
+
+	hutch_error_clear(&said);
+	hutch_error_clear(&err);
+	if (msg_error_decode(&said, payload, f->length, &err) < 0) {
+		fault(g, err.message);
+		return;
+	}
+	snprintf(text, sizeof(text), "the agent refuses the connection: %.250s", said.message);
+	fail(g, HUTCH_E_IO, 0, text);
+}
+
 static void on_hello(struct guest_link *g, const struct frame *f, const uint8_t *payload)
 {
 	struct hutch_error err;
 
 	hutch_error_clear(&err);
 	if (f->type == FRAME_ERROR) {
-		struct hutch_error said;
-
-		hutch_error_clear(&said);
-		if (msg_error_decode(&said, payload, f->length, &err) == 0)
-			guest_link_fail(g, &said);
-		else
-			fault(g, err.message);
+		refused(g, f, payload);
 		return;
 	}
 	if (f->type != FRAME_HELLO) {

@@ -14,10 +14,8 @@ static_assert(sizeof(names) / sizeof(names[0]) == VM_STATES, "every state has a 
 
 /* starting -> running is an adopted VM's: it ran all the time. */
 static const bool moves[VM_STATES][VM_STATES] = {
-	[VM_STARTING] = {[VM_BOOTING] = true,
-			 [VM_RUNNING] = true,
-			 [VM_STOPPING] = true,
-			 [VM_DEAD] = true},
+	[VM_STARTING] =
+		{[VM_BOOTING] = true, [VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_BOOTING] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_RUNNING] = {[VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_STOPPING] = {[VM_DEAD] = true},

@@ -1,0 +1,3 @@
+# The broker's two sides: what a client may send, and what a guest may answer.
+hutch_fuzz_target(broker_client LIBS hutch_core)
+hutch_fuzz_target(guest_link LIBS hutch_core)
