@@ -652,7 +652,8 @@ START_TEST(ring_changes_while_it_is_read)
 	pthread_t thread;
 
 	ck_assert_int_eq(pthread_create(&thread, NULL, scribble, NULL), 0);
-	for (int i = 0; i < 300000; i++) {
+	/* Until the other thread had its turns, however busy the machine is. */
+	for (int i = 0; i < 300000 || !good || !broken; i++) {
 		fg_offer(&fg, VSOCK_QUEUE_TX, 0);
 		switch (pop()) {
 		case VIRTQ_OK:
@@ -671,8 +672,6 @@ START_TEST(ring_changes_while_it_is_read)
 	}
 	__atomic_store_n(&scribble_stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
-	ck_assert_uint_gt(good, 0);
-	ck_assert_uint_gt(broken, 0);
 }
 END_TEST
 
