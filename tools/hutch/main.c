@@ -10,16 +10,13 @@
 #include "tools/hutch/json.h"
 
 const struct command *const commands[] = {
-	&cmd_create,	  &cmd_shell,
-	&cmd_exec,	  &cmd_run,
-	&cmd_ps,	  &cmd_attach,
-	&cmd_wait,	  &cmd_signal,
-	&cmd_cancel,	  &cmd_ls,
-	&cmd_info,	  &cmd_kill,
-	&cmd_ttl,	  &cmd_template_build,
-	&cmd_template_ls, &cmd_template_rm,
-	&cmd_doctor,	  &cmd_version,
-	&cmd_help,	  NULL,
+	&cmd_create,	  &cmd_shell,	    &cmd_exec,
+	&cmd_run,	  &cmd_cp,	    &cmd_ps,
+	&cmd_attach,	  &cmd_wait,	    &cmd_signal,
+	&cmd_cancel,	  &cmd_ls,	    &cmd_info,
+	&cmd_kill,	  &cmd_ttl,	    &cmd_template_build,
+	&cmd_template_ls, &cmd_template_rm, &cmd_doctor,
+	&cmd_version,	  &cmd_help,	    NULL,
 };
 
 /* In force until the command is known. */
