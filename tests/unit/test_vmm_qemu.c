@@ -67,7 +67,7 @@ START_TEST(a_tcg_vm)
 	ck_assert_str_eq(value_of(&a, "-sandbox", 0),
 			 "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 	ck_assert_str_eq(value_of(&a, "-append", 0),
-			 "console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=2445398 "
+			 "console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=2445398 tsc=reliable "
 			 "mitigations=off x=y");
 	ck_assert_str_eq(value_of(&a, "-kernel", 0), "/proc/self/fd/8");
 	ck_assert_str_eq(value_of(&a, "-initrd", 0), "/proc/self/fd/9");
@@ -131,7 +131,7 @@ START_TEST(the_longest_request_fits)
 	ck_assert_int_eq(qemu_build_args(&a, path, &r, UINT32_MAX), 0);
 	ck_assert_uint_eq(
 		strlen(value_of(&a, "-append", 0)),
-		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 ") +
+		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 tsc=reliable ") +
 			sizeof(r.cmdline) - 1);
 }
 END_TEST
