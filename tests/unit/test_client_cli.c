@@ -514,6 +514,15 @@ START_TEST(test_exec_wrong_usage)
 		ARGV("exec", "--shell", "x", "box", "params"),
 		ARGV("exec", "--timeout"),
 		ARGV("exec", "--stdin=yes", "box", "params"),
+		ARGV("exec", "-di", "box", "params"),
+		ARGV("exec", "--json", "-t", "box", "params"),
+		ARGV("exec", "--detach-keys", "ctrl-", "box", "params"),
+		ARGV("run", "--detach-keys", "a", "params"),
+		ARGV("shell"),
+		ARGV("shell", "--shell", "x", "box"),
+		ARGV("attach", "box"),
+		ARGV("attach", "-i", "--view", "box", "x"),
+		ARGV("wait", "box"),
 		ARGV("run"),
 		ARGV("run", "--memory", "1.5", "params"),
 		ARGV("run", "--ttl", "0", "params"),
@@ -867,8 +876,10 @@ END_TEST
 
 START_TEST(test_help)
 {
-	static const char *const verbs[] = {"create", "exec", "run",	"ls",	"info",
-					    "kill",   "ttl",  "doctor", "help", "version"};
+	static const char *const verbs[] = {"create", "exec",	"run",	  "ls",	    "info",
+					    "kill",   "ttl",	"doctor", "help",   "version",
+					    "shell",  "attach", "ps",	  "signal", "cancel",
+					    "wait",   "cp"};
 
 	ck_assert_int_eq(hutch(ARGV("--help")), 0);
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {

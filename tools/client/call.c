@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "protocol/msg.h"
 #include "tools/client/client.h"
@@ -102,17 +104,42 @@ int hutch_start(struct hutch *h, const struct hutch_call *call, struct hutch_fai
 	return r;
 }
 
+/*
+ * What the socket takes at once of a frame, straight from the caller's memory; only with nothing
+ * queued before it. An error is left to conn_flush.
+ */
+static size_t send_at_once(struct hutch *h, uint8_t *header, const void *data, size_t len)
+{
+	union {
+		const void *from;
+		void *to;
+	} u = {.from = data};
+	struct iovec iov[2] = {{header, HUTCH_FRAME_HEADER}, {u.to, len}};
+	const struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+	ssize_t n;
+
+	if (h->out.len > 0 || h->deaf)
+		return 0;
+	n = sendmsg(h->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return n < 0 ? 0 : (size_t)n;
+}
+
 static int queue_stdin(struct hutch *h, const void *data, size_t len, unsigned flags)
 {
 	struct frame f = {.type = FRAME_STDIN, .flags = (uint8_t)flags, .length = (uint32_t)len};
 	uint8_t header[HUTCH_FRAME_HEADER];
+	size_t sent, skip;
 
 	frame_encode(header, &f);
+	sent = send_at_once(h, header, data, len);
+	if (sent == sizeof(header) + len)
+		return 0;
 	if (bytes_room(&h->out, sizeof(header) + len) == NULL)
 		return -1;
-	bytes_append(&h->out, header, sizeof(header));
-	bytes_append(&h->out, data, len);
-	return 0;
+	skip = sent < sizeof(header) ? sent : sizeof(header);
+	bytes_append(&h->out, header + skip, sizeof(header) - skip);
+	skip = sent - skip;
+	return bytes_append(&h->out, (const char *)data + skip, len - skip);
 }
 
 size_t hutch_send_room(const struct hutch *h)

@@ -13,7 +13,8 @@
 #include "protocol/msg.h"
 #include "tools/client/client.h"
 
-#define READ_SIZE (HUTCH_FRAME_HEADER + HUTCH_MAX_DATA)
+/* Several frames at once, where they are there. */
+#define READ_SIZE (4 * (HUTCH_FRAME_HEADER + HUTCH_MAX_DATA))
 
 static int queue_hello(struct hutch *h, const char *name, struct hutch_failure *why)
 {
