@@ -515,7 +515,6 @@ START_TEST(test_exec_wrong_usage)
 		ARGV("exec", "--timeout"),
 		ARGV("exec", "--stdin=yes", "box", "params"),
 		ARGV("exec", "-di", "box", "params"),
-		ARGV("exec", "--json", "-t", "box", "params"),
 		ARGV("exec", "--detach-keys", "ctrl-", "box", "params"),
 		ARGV("run", "--detach-keys", "a", "params"),
 		ARGV("shell"),
