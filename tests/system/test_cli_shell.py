@@ -201,7 +201,7 @@ def test_stop_and_go_on(rig, vm):
         t.send(line + "\n")
         t.await_raw()
         t.send("echo in''side; cat\n")
-        t.expect("\ninside\r\n")
+        t.expect("inside\r\n")
         pid = procs.descendants(t.pid)[0].pid
         for _ in range(3):
             os.kill(pid, signal.SIGTSTP)

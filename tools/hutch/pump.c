@@ -212,11 +212,19 @@ static void step_input(struct pump *p)
 
 /* ---- The terminal's size ---- */
 
+/* What is typed reaches the command after the size that it was typed at, when it comes back. */
+static bool may_type(const struct pump *p)
+{
+	return p->input && hutch_send_room(p->h) > KEYS_MAX &&
+	       (!p->tty || (p->running && (p->settled || !p->resizing)));
+}
+
 static void close_sizer(struct pump *p)
 {
 	hutch_close(p->sizer);
 	p->sizer = NULL;
 	p->resizing = false;
+	p->settled = true;
 }
 
 /* One exec.resize if the size is another than the PTY's. A failure leaves it as it is. */
@@ -264,6 +272,7 @@ static void step_sizer(struct pump *p)
 		break;
 	}
 	p->resizing = false;
+	p->settled = true;
 	if (!hutch_alive(p->sizer))
 		close_sizer(p);
 	step_size(p);
@@ -369,8 +378,7 @@ static void wait_for_work(struct pump *p, bool progress)
 	struct pollfd fds[5] = {
 		{.fd = hutch_fd(p->h), .events = hutch_poll_events(p->h)},
 		{.fd = p->side ? hutch_fd(p->side) : -1},
-		{.fd = p->input && hutch_send_room(p->h) > KEYS_MAX ? STDIN_FILENO : -1,
-		 .events = POLLIN},
+		{.fd = may_type(p) ? STDIN_FILENO : -1, .events = POLLIN},
 		{.fd = held ? sink_fd(p->sink) : -1, .events = POLLOUT},
 		{.fd = p->resizing ? hutch_fd(p->sizer) : -1},
 	};

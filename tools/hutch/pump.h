@@ -32,6 +32,7 @@ struct pump {
 	struct hutch *side;  /* carries exec.signal or exec.kill */
 	struct hutch *sizer; /* carries exec.resize */
 	bool resizing;	     /* one is under way on it */
+	bool settled;	     /* the first one was answered */
 	uint32_t rows, cols; /* the PTY's, as last told */
 	bool running;	     /* the agent said so */
 	unsigned interrupts_seen;
