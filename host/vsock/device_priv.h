@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the device's own files share: device.c (life cycle), host_side.c, from_guest.c, to_guest.c.
- */
+/* What the device's own files share; nobody else includes it. */
 #ifndef HUTCH_VSOCK_DEVICE_PRIV_H
 #define HUTCH_VSOCK_DEVICE_PRIV_H
+
+#include <unistd.h>
 
 #include "host/vsock/conn.h"
 #include "host/vsock/device.h"
@@ -82,6 +82,13 @@ struct vsock_dev {
 };
 
 /* device.c */
+static inline void dev_close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 /* Reads the clock into now_ms and returns it; callbacks run with the now_ms of the last service. */
 uint64_t dev_clock(struct vsock_dev *dev);
 __attribute__((format(printf, 2, 3))) void dev_log(struct vsock_dev *dev, const char *fmt, ...);
@@ -89,6 +96,10 @@ __attribute__((format(printf, 2, 3))) void dev_log(struct vsock_dev *dev, const 
 __attribute__((format(printf, 2, 3))) void dev_complain(struct vsock_dev *dev, const char *fmt,
 							...);
 
+/* Sends the transmit interrupt if it is due, or at once. */
+void dev_signal_tx(struct vsock_dev *dev, bool at_once);
+
+/* conn_moves.c */
 /*
  * A connection over fd (taken over, closed on error), in HANDSHAKE, in no list but conns. NULL with
  * errno: EUSERS when the table is full, ENOMEM, or of epoll_ctl(2).
