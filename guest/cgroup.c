@@ -30,7 +30,8 @@ struct cgroup {
 	int dir, cpu_stat, memory_events;
 	struct loop_source events; /* cgroup.events; watched while it is awaited that all left */
 	struct exec *killer;
-	bool put, limited, lingered;
+	struct cgroup **holder; /* is told when it goes back; NULL: nobody */
+	bool put, limited, lingered, killed;
 	uint64_t user_us, system_us; /* counters when it was handed out */
 	uint64_t seen_user, seen_system;
 	uint64_t oom_kills;
@@ -234,8 +235,13 @@ static void recycle(struct cgroup *cg)
 	struct stat st;
 
 	loop_watch(&cg->events, 0);
-	/* kernfs counts subdirectories in st_nlink: a command that made some may have changed more */
-	if (cgroups.pooled >= AGENT_CGROUP_POOL || fstat(cg->dir, &st) < 0 || st.st_nlink != 2) {
+	/*
+	 * kernfs counts subdirectories in st_nlink: a command that made some may have changed more.
+	 * After cgroup.kill, some kernels (6.18 is one) kill what is cloned into the cgroup at once: they
+	 * compare its count of kills with that of the parent's cgroup.
+	 */
+	if (cg->killed || cgroups.pooled >= AGENT_CGROUP_POOL || fstat(cg->dir, &st) < 0 ||
+	    st.st_nlink != 2) {
 		destroy(cg);
 		return;
 	}
@@ -263,10 +269,13 @@ static void emptied(struct cgroup *cg)
 
 	cg->killer = NULL;
 	loop_watch(&cg->events, 0);
-	if (e)
-		tree_killed(e); /* may end in cgroup_put */
-	else if (cg->put)
+	if (cg->put) {
+		if (cg->holder)
+			*cg->holder = NULL;
 		recycle(cg);
+	}
+	if (e)
+		tree_killed(e); /* may end in cgroup_settle */
 }
 
 static void events_ready(struct loop_source *src, uint32_t events)
@@ -323,6 +332,7 @@ struct cgroup *cgroup_get(const struct tree_limits *limits, struct hutch_error *
 	if (!cg)
 		return NULL;
 	cg->put = false;
+	cg->holder = NULL;
 	cg->user_us = cg->seen_user;
 	cg->system_us = cg->seen_system;
 	if (set_limits(cg, limits, err) < 0) {
@@ -332,16 +342,22 @@ struct cgroup *cgroup_get(const struct tree_limits *limits, struct hutch_error *
 	return cg;
 }
 
-void cgroup_put(struct cgroup *cg)
+void cgroup_settle(struct cgroup *cg, struct cgroup **holder)
 {
-	cg->killer = NULL;
+	cg->holder = holder;
 	cg->put = true;
 	if (!populated(cg)) {
-		recycle(cg);
+		emptied(cg);
 		return;
 	}
 	cg->lingered = true;
 	loop_watch(&cg->events, EPOLLPRI);
+}
+
+void cgroup_put(struct cgroup *cg)
+{
+	cg->killer = NULL;
+	cgroup_settle(cg, NULL);
 }
 
 int cgroup_fd(const struct cgroup *cg)
@@ -409,11 +425,12 @@ void cgroup_kill(struct cgroup *cg, struct exec *e)
 {
 	if (write_file(cg->dir, "cgroup.kill", "1") < 0)
 		log_error("cgroup %u cannot be killed", cg->number);
+	cg->killed = true;
+	cg->killer = e;
 	if (!populated(cg)) {
-		tree_killed(e);
+		emptied(cg);
 		return;
 	}
-	cg->killer = e;
 	cg->lingered = true;
 	loop_watch(&cg->events, EPOLLPRI);
 }

@@ -24,6 +24,8 @@ void cgroup_exit(void);
 /* An empty one with these limits; NULL with err (unsupported: the kernel lacks a controller). */
 struct cgroup *cgroup_get(const struct tree_limits *limits, struct hutch_error *err);
 void cgroup_put(struct cgroup *cg);
+/* Put it as soon as it is empty, which may be now; *holder becomes NULL then. */
+void cgroup_settle(struct cgroup *cg, struct cgroup **holder);
 int cgroup_fd(const struct cgroup *cg);
 /* CPU time since cgroup_get; false: it cannot be read. */
 bool cgroup_usage(struct cgroup *cg, uint64_t *user_us, uint64_t *system_us);

@@ -115,6 +115,7 @@ static void make_record(struct exec *e)
 {
 	set_state(e, EXEC_ENDED);
 	exec_table_ended(e);
+	tree_settle(&e->tree);
 	loop_timer_clear(&e->orphan);
 	loop_timer_after_ms(&e->phase, AGENT_RECORD_MS);
 	exec_wake_links(e);

@@ -56,10 +56,10 @@ void tree_signal(struct exec *e, int sig)
 {
 	struct proc_set set;
 
-	if (e->tree.cg) {
+	if (e->tree.cg)
 		cgroup_signal(e->tree.cg, sig);
+	if (!e->tree.tag)
 		return;
-	}
 	if (members(e, &set) < 0) {
 		log_error("exec %s: its processes cannot be listed", e->id);
 		return;
@@ -126,16 +126,24 @@ static void walk_done(struct exec *e)
 	exec_tree_gone(e);
 }
 
+void tree_killed(struct exec *e)
+{
+	e->tree.killing = false;
+	exec_tree_gone(e);
+}
+
 void tree_kill(struct exec *e)
 {
 	e->tree.killing = true;
-	if (e->tree.cg) {
+	if (e->tree.tag) {
+		walking++;
+		if (walk_kill(e))
+			walk_done(e);
+	} else if (e->tree.cg) {
 		cgroup_kill(e->tree.cg, e);
-		return;
+	} else {
+		tree_killed(e); /* it was empty before */
 	}
-	walking++;
-	if (walk_kill(e))
-		walk_done(e);
 }
 
 void tree_give_up(struct exec *e)
@@ -143,16 +151,10 @@ void tree_give_up(struct exec *e)
 	if (!e->tree.killing)
 		return;
 	e->tree.killing = false;
-	if (e->tree.cg)
-		cgroup_kill_forget(e->tree.cg);
-	else
+	if (e->tree.tag)
 		walking--;
-}
-
-void tree_killed(struct exec *e)
-{
-	e->tree.killing = false;
-	exec_tree_gone(e);
+	else
+		cgroup_kill_forget(e->tree.cg);
 }
 
 /* Those that are gone. Every death in a killed tree reaches the agent in the end, as it is the sub-reaper. */
@@ -171,7 +173,7 @@ static bool reaped_one(struct exec *e, void *arg)
 {
 	struct exec **done = arg;
 
-	if (e->tree.killing && !e->tree.cg && prune(&e->tree) && walk_kill(e)) {
+	if (e->tree.killing && e->tree.tag && prune(&e->tree) && walk_kill(e)) {
 		*done = e;
 		return false;
 	}
@@ -201,12 +203,18 @@ bool tree_oom_killed(const struct tree *t)
 	return t->cg && cgroup_oom_killed(t->cg);
 }
 
+void tree_settle(struct tree *t)
+{
+	if (t->cg)
+		cgroup_settle(t->cg, &t->cg);
+}
+
 void tree_release(struct tree *t)
 {
 	free(t->victims);
 	t->victims = NULL;
 	t->nvictims = 0;
-	if (t->killing && !t->cg)
+	if (t->killing && t->tag)
 		walking--;
 	t->killing = false;
 	if (t->cg)

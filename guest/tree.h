@@ -18,9 +18,9 @@ struct cgroup;
 struct exec;
 
 struct tree {
-	struct cgroup *cg; /* NULL: none */
-	uint32_t tag;	   /* without a cgroup: marks its processes, see procwalk.h */
-	pid_t *victims;	   /* without a cgroup, during a kill: killed and not reaped yet */
+	struct cgroup *cg; /* NULL: there is none, or it was given back when it was empty */
+	uint32_t tag;	   /* 0: there are cgroups; else it marks the processes, see procwalk.h */
+	pid_t *victims;	   /* with a tag, during a kill: killed and not reaped yet */
 	uint32_t nvictims;
 	bool killing;
 };
@@ -47,6 +47,8 @@ void tree_killed(struct exec *e);
 /* Usage of the whole tree since tree_prepare; false: not known, wait4's is to be used. */
 bool tree_usage(const struct tree *t, uint64_t *user_us, uint64_t *system_us);
 bool tree_oom_killed(const struct tree *t);
+/* The result is final: an empty cgroup goes back now, another one when its last process left. */
+void tree_settle(struct tree *t);
 /* The exec is forgotten (or never started): its cgroup goes back when the last process left. */
 void tree_release(struct tree *t);
 
