@@ -10,6 +10,8 @@ typedef int call_fn(struct conn *c, const struct msg_call *call, struct hutch_er
 
 /* call_agent.c */
 call_fn call_ping, call_agent_info, call_agent_identity, call_agent_shutdown;
+/* worker.c: all of fs.* */
+call_fn call_fs;
 /* call_exec.c */
 call_fn call_exec_start, call_exec_attach, call_exec_list, call_exec_resize, call_exec_signal;
 /* call_exec_wait.c */

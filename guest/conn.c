@@ -164,6 +164,28 @@ void conn_answered(struct conn *c)
 	conn_wake(c);
 }
 
+void conn_input_taken(struct conn *c)
+{
+	keep_input(c, NULL, 0);
+}
+
+void conn_returned(struct conn *c, bool caller_end, const struct conn_rest *rest)
+{
+	c->caller_end = caller_end;
+	c->in_data = rest->in_data;
+	c->data_left = rest->data_left;
+	c->data_end = rest->data_end;
+	if (keep_input(c, rest->head, rest->head_len) < 0)
+		conn_lost(c);
+	else
+		conn_answered(c);
+}
+
+void conn_end(struct conn *c)
+{
+	finish(c);
+}
+
 void conn_fail(struct conn *c, const struct hutch_error *err)
 {
 	msg_error_encode(conn_out(c), err);
@@ -480,6 +502,8 @@ static void conn_task(struct loop_task *t)
 		resume(c);
 	if (c->state != CONN_DEAD)
 		conn_flush(c);
+	if (c->state == CONN_CALL && c->ops && c->ops->sent && conn_sent_all(c))
+		c->ops->sent(c);
 	if (c->state == CONN_IDLE && c->eof)
 		finish(c);
 	if (c->state == CONN_CLOSING && conn_sent_all(c)) {

@@ -35,6 +35,8 @@ struct call_ops {
 	void (*event)(struct conn *c, const uint8_t *payload, size_t n);
 	/* There is room to send. True: something was added or sent, ask again. */
 	bool (*pump)(struct conn *c);
+	/* Nothing waits to be sent, and c->in holds what was received behind the CALL. */
+	void (*sent)(struct conn *c);
 	/* The call is over (lost: the connection broke first). Drop all references to c. */
 	void (*over)(struct conn *c, bool lost);
 };
@@ -61,6 +63,16 @@ struct exec_link {
 	bool waits_input; /* stopped because the program does not read */
 };
 
+/* Where in the input a call that was served elsewhere ended (worker.h). */
+struct conn_rest {
+	uint32_t data_left; /* of the payload that is being skipped */
+	bool in_data, data_end;
+	uint8_t head_len; /* bytes of a frame header that was cut off */
+	uint8_t head[HUTCH_FRAME_HEADER];
+};
+
+struct worker;
+
 struct conn {
 	struct loop_source src;
 	struct list link; /* all connections */
@@ -85,6 +97,7 @@ struct conn {
 
 	const struct call_ops *ops;
 	struct exec_link x;
+	struct worker *worker; /* serves the call; see worker.h */
 	uint64_t answered;     /* serial of the exec whose result was sent last; 0: none */
 	void (*greeted)(void); /* the peer's HELLO came; NULL: nobody is told */
 	void (*closed)(void);  /* it ended */
@@ -102,6 +115,12 @@ void conn_wake(struct conn *c);
 void conn_resume(struct conn *c);
 /* A RESULT or ERROR was put into conn_out: the call is over for this side. */
 void conn_answered(struct conn *c);
+/* It was answered elsewhere: go on in its input. */
+void conn_returned(struct conn *c, bool caller_end, const struct conn_rest *rest);
+/* What c->in holds is somebody else's. */
+void conn_input_taken(struct conn *c);
+/* The last answer was sent; nothing more is taken. */
+void conn_end(struct conn *c);
 /* Put ERROR and end the call. */
 void conn_fail(struct conn *c, const struct hutch_error *err);
 /* Answer with ERROR and end the connection. */

@@ -5,6 +5,7 @@
 #include "guest/agent.h"
 #include "guest/calls.h"
 #include "guest/conn.h"
+#include "protocol/msg_fs.h"
 
 struct method {
 	const char *name;
@@ -30,12 +31,15 @@ static const struct method methods[] = {
 	{.name = "exec.list", .start = call_exec_list},
 };
 
+/* fs.*: msg_fs.h has the names. */
+static const struct method files = {.start = call_fs};
+
 static const struct method *find(const char *name)
 {
 	for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++)
 		if (strcmp(methods[i].name, name) == 0)
 			return &methods[i];
-	return NULL;
+	return fs_method_find(name) >= 0 ? &files : NULL;
 }
 
 int dispatch_call(struct conn *c, const uint8_t *payload, size_t n, struct hutch_error *err)

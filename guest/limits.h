@@ -62,6 +62,19 @@
 /* Supplementary groups; the rest is left out. */
 #define AGENT_MAX_GROUPS 64
 
+/* Processes that serve fs.*; one more call is ERROR busy. */
+#define AGENT_MAX_WORKERS 64
+/* A free one is kept this long; the last of them longer. */
+#define AGENT_WORKER_IDLE_MS 5000
+#define AGENT_WORKER_KEEP_MS 60000
+/* One whose connection ended is killed after this. */
+#define AGENT_WORKER_KILL_MS 2000
+/* Params and early input that go to a kept one; for more a new one is forked. */
+#define AGENT_WORKER_JOB (96u << 10)
+
+/* Directories one in the other that a worker walks; deeper ones are ELOOP. */
+#define AGENT_TREE_DEPTH 1024
+
 /* Boot failures kept for agent.info. */
 #define AGENT_MAX_FAILURES 32
 /* Redial of the host after the control connection was lost: first and longest pause. */

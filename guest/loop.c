@@ -11,8 +11,9 @@
 #include "guest/limits.h"
 #include "guest/log.h"
 
-/* Four timers per exec and record, one per connection, and a few. */
-#define MAX_TIMERS (4 * (AGENT_MAX_EXECS + AGENT_MAX_RECORDS) + AGENT_MAX_CONNS + 64)
+/* Four timers per exec and record, one per connection and worker, and a few. */
+#define MAX_TIMERS \
+	(4 * (AGENT_MAX_EXECS + AGENT_MAX_RECORDS) + AGENT_MAX_CONNS + AGENT_MAX_WORKERS + 64)
 #define MAX_EVENTS 64
 
 static struct loop_timer *heap[MAX_TIMERS + 1]; /* from 1 */

@@ -25,6 +25,7 @@
 #include "guest/power.h"
 #include "guest/reap.h"
 #include "guest/ring.h"
+#include "guest/worker.h"
 
 struct agent agent = {.null_fd = -1, .proc_fd = -1};
 
@@ -267,6 +268,7 @@ static void shut_down(void)
 	dial_exit();
 	listen_exit();
 	conn_close_all();
+	worker_exit();
 	exec_each(end_exec, NULL);
 	exec_forget_all();
 	leftover_close_all();

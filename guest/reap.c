@@ -13,6 +13,7 @@
 #include "guest/loop.h"
 #include "guest/power.h"
 #include "guest/tree.h"
+#include "guest/worker.h"
 
 static struct loop_source source = {.fd = -1};
 
@@ -32,6 +33,8 @@ static void ready(struct loop_source *src, uint32_t events)
 
 		if (e)
 			exec_process_ended(e, status, &ru);
+		else
+			worker_reaped(pid);
 	}
 	if (pid < 0)
 		power_no_children();
