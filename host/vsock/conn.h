@@ -67,11 +67,12 @@ struct conn {
 	uint64_t deadline_ms; /* in HANDSHAKE and REQUESTED */
 
 	/* Host to guest. */
-	bool readable;	   /* reading the socket may give something */
-	bool ended;	   /* an end of file or an error waits in the socket, behind its data */
-	bool host_gone;	   /* the host closed fully: deliver what needs no waiting, then RST */
-	bool eof;	   /* read to the end */
-	bool credit_asked; /* CREDIT_REQUEST was sent since credit ran out */
+	bool readable;	    /* reading the socket may give something */
+	bool ended;	    /* an end of file or an error waits in the socket, behind its data */
+	bool host_gone;	    /* the host closed fully: deliver what needs no waiting, then RST */
+	bool eof;	    /* read to the end */
+	uint64_t ask_at_ms; /* in dev->stalled: when to ask for credit */
+	bool credit_asked;  /* since it ran out */
 	uint32_t sent;
 	uint32_t peer_alloc;
 	uint32_t peer_fwd;
@@ -87,11 +88,12 @@ struct conn {
 	uint32_t alloc;	   /* credit granted to the guest: the backlog's capacity */
 	struct backlog backlog;
 
-	bool in_table, in_ready, in_owing, in_waiting;
+	bool in_table, in_ready, in_owing, in_waiting, in_stalled;
 	TAILQ_ENTRY(conn) all;	   /* dev->conns, or dev->dead */
 	TAILQ_ENTRY(conn) ready;   /* dev->ready */
 	TAILQ_ENTRY(conn) owing;   /* dev->owing */
 	TAILQ_ENTRY(conn) waiting; /* dev->waiting, by deadline */
+	TAILQ_ENTRY(conn) stalled; /* dev->stalled, by ask_at_ms */
 	struct conn *next;	   /* in its bucket */
 };
 

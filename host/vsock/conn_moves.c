@@ -60,15 +60,48 @@ void dev_conn_owe(struct conn *c, unsigned owed)
 	}
 }
 
+static void unstall(struct conn *c)
+{
+	if (c->in_stalled)
+		TAILQ_REMOVE(&c->dev->stalled, c, stalled);
+	c->in_stalled = false;
+}
+
+/*
+ * A guest tells by itself when it has freed space, Linux after 192 KiB of 256. Asked at once, it
+ * would tell in small change, and each answer costs it a packet. So it is asked, once, only when
+ * it stays silent.
+ */
+static void note_stall(struct conn *c)
+{
+	bool stall = c->state == CONN_OPEN && conn_has_input(c) && !conn_credit(c) &&
+		     !c->credit_asked;
+
+	if (!stall) {
+		unstall(c);
+	} else if (!c->in_stalled) {
+		c->ask_at_ms = dev_clock(c->dev) + CREDIT_ASK_MS;
+		TAILQ_INSERT_TAIL(&c->dev->stalled, c, stalled);
+		c->in_stalled = true;
+	}
+}
+
+void dev_conn_ask_credit(struct vsock_dev *dev)
+{
+	struct conn *c;
+
+	while ((c = TAILQ_FIRST(&dev->stalled)) && c->ask_at_ms <= dev->now_ms) {
+		unstall(c);
+		c->credit_asked = true;
+		dev_conn_owe(c, OWED_CREDIT_REQUEST);
+	}
+}
+
 void dev_conn_consider(struct conn *c)
 {
 	bool want = c->state == CONN_OPEN && (c->host_gone || conn_flows(c));
 
-	/* Should the guest's update have been lost on us: ask once, its answer has the numbers. */
-	if (c->state == CONN_OPEN && conn_has_input(c) && !conn_credit(c) && !c->credit_asked) {
-		c->credit_asked = true;
-		dev_conn_owe(c, OWED_CREDIT_REQUEST);
-	}
+	note_stall(c);
 	if (want == c->in_ready)
 		return;
 	c->in_ready = want;
@@ -90,6 +123,7 @@ static void conn_unlist(struct conn *c)
 	struct vsock_dev *dev = c->dev;
 
 	dev_conn_unwait(c);
+	unstall(c);
 	if (c->in_ready)
 		TAILQ_REMOVE(&dev->ready, c, ready);
 	if (c->in_owing)

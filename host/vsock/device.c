@@ -104,6 +104,7 @@ struct vsock_dev *vsock_dev_create(const struct vsock_config *cfg)
 	TAILQ_INIT(&dev->dead_conns);
 	TAILQ_INIT(&dev->ready);
 	TAILQ_INIT(&dev->owing);
+	TAILQ_INIT(&dev->stalled);
 	TAILQ_INIT(&dev->waiting);
 	for (int i = 0; i < VSOCK_QUEUES; i++) {
 		struct queue *q = &dev->queue[i];
@@ -226,11 +227,14 @@ static int sooner(int timeout, const struct vsock_dev *dev, uint64_t at_ms)
 
 static int next_timeout(const struct vsock_dev *dev)
 {
-	const struct conn *c = TAILQ_FIRST(&dev->waiting);
+	const struct conn *waiting = TAILQ_FIRST(&dev->waiting);
+	const struct conn *stalled = TAILQ_FIRST(&dev->stalled);
 	int timeout = -1;
 
-	if (c)
-		timeout = sooner(timeout, dev, c->deadline_ms);
+	if (waiting)
+		timeout = sooner(timeout, dev, waiting->deadline_ms);
+	if (stalled && dev->running)
+		timeout = sooner(timeout, dev, stalled->ask_at_ms);
 	if (dev->tx_signal_at_ms)
 		timeout = sooner(timeout, dev, dev->tx_signal_at_ms);
 	if (dev->accept_again_ms)
@@ -244,6 +248,7 @@ int vsock_dev_service(struct vsock_dev *dev)
 
 	dev_clock(dev);
 	host_expire(dev);
+	dev_conn_ask_credit(dev);
 	if (dev->running && !dev->dead) {
 		more = from_guest_run(dev);
 		more |= to_guest_run(dev);

@@ -11,6 +11,7 @@
 
 #define MAX_RESETS	   128 /* RSTs owed to ports without connection; then transmit waits */
 #define MAX_COMPLAINTS	   64  /* log lines that a guest can cause in the life of the device */
+#define CREDIT_ASK_MS	   20  /* how long a guest without credit may stay silent */
 #define SIGNAL_DELAY_MS	   1   /* longest delay of a transmit interrupt */
 #define ACCEPT_RETRY_MS	   100 /* pause of the listener when descriptors ran out */
 #define EXTRA_CREDIT_BYTES (32U << 20) /* credit above CONN_CREDIT_MIN, shared by all connections */
@@ -60,6 +61,7 @@ struct vsock_dev {
 	struct conn_list dead_conns;
 	struct conn_list ready;	  /* have something for the guest; served in turn */
 	struct conn_list owing;	  /* owe the guest control packets */
+	struct conn_list stalled; /* want credit and did not ask for it yet, nearest time first */
 	struct conn_list waiting; /* HANDSHAKE and REQUESTED, nearest deadline first */
 	unsigned conn_count;
 	unsigned handshakes;
@@ -108,11 +110,10 @@ struct conn *dev_conn_new(struct vsock_dev *dev, int fd);
 void dev_conn_set_state(struct conn *c, enum conn_state state);
 /* Queues packets for the guest. */
 void dev_conn_owe(struct conn *c, unsigned owed);
-/*
- * Puts c on the ready list or takes it off, as its state says; asks for credit when that is all
- * that is missing.
- */
+/* Puts c on the ready list or takes it off, as its state says; notes when only credit is missing. */
 void dev_conn_consider(struct conn *c);
+/* Asks for credit on connections that have waited long enough for it. */
+void dev_conn_ask_credit(struct vsock_dev *dev);
 /* Closes it without a word to the guest. */
 void dev_conn_drop(struct conn *c);
 /* Closes it and owes the guest an RST, if the guest knows of it. */

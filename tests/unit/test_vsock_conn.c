@@ -215,9 +215,13 @@ START_TEST(credit_to_guest)
 	k = send(host, buf, 100000, MSG_NOSIGNAL);
 	ck_assert_int_eq(k, 100000);
 	fg_pump(&fg);
-	/* Exactly the credit, then it is asked for, once. */
+	/* Exactly the credit; a guest that stays silent is asked for more, once. */
 	ck_assert_uint_eq(stats().to_guest_bytes - before.to_guest_bytes, 10000);
-	fg_pump(&fg);
+	ck_assert_uint_eq(stats().to_guest_packets - before.to_guest_packets, 3);
+	fg_pump_wait(&fg, 1000);
+	ck_assert_uint_eq(stats().to_guest_packets - before.to_guest_packets, 4);
+	fg_pump_wait(&fg, 50);
+	ck_assert_uint_eq(stats().to_guest_packets - before.to_guest_packets, 4);
 	got = fg_conn_recv(&fg, &conn, buf, sizeof(buf), false); /* answers the request: no news */
 	fg_pump(&fg);
 	ck_assert_uint_eq(got, 10000);
