@@ -480,23 +480,26 @@ static void protect_pids(void)
 	cgroups.default_pids = (most - 128) / 2;
 }
 
-/* Commands run out of memory before the machine does: the agent never waits for reclaim. */
+/*
+ * Commands run out of memory before the machine does, so that the agent never waits for reclaim. What is
+ * available now, before the first of them, is all that they can ever get.
+ */
 static void protect_memory(void)
 {
-	uint64_t total, reserve;
-	char buf[256];
+	uint64_t available, reserve;
+	char buf[512];
+	const char *p;
 
 	read_text(AT_FDCWD, "/proc/meminfo", buf, sizeof(buf));
-	if (strncmp(buf, "MemTotal:", 9) != 0)
+	p = strstr(buf, "MemAvailable:");
+	if (!p || !next_number(&p, &available))
 		return;
-	total = strtoull(buf + 9, NULL, 10) << 10;
-	reserve = total / 16;
-	if (reserve < (8u << 20))
-		reserve = 8u << 20;
-	if (reserve > (64u << 20))
-		reserve = 64u << 20;
-	if (total > 2 * reserve)
-		write_number(cgroups.exec, "memory.max", total - reserve);
+	available <<= 10;
+	reserve = available / 32;
+	if (reserve < AGENT_MEMORY_RESERVE)
+		reserve = AGENT_MEMORY_RESERVE;
+	if (available > 2 * reserve)
+		write_number(cgroups.exec, "memory.max", available - reserve);
 }
 
 static int set_up(struct hutch_error *err)

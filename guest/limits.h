@@ -52,6 +52,8 @@
 /* A killed process tree that is not gone after this (uninterruptible sleep) is no longer waited for. */
 #define AGENT_KILL_WAIT_MS 10000
 
+/* Memory that commands never get, as PID 1: the larger of this and a 32nd of what is available at boot. */
+#define AGENT_MEMORY_RESERVE (6u << 20)
 /* Cgroups kept for the next execs; more are removed when they are empty. */
 #define AGENT_CGROUP_POOL 64
 
@@ -74,6 +76,8 @@
 
 /* Directories one in the other that a worker walks; deeper ones are ELOOP. */
 #define AGENT_TREE_DEPTH 1024
+/* What a worker keeps of files with several names; more count as single files. */
+#define AGENT_LINKS_BYTES (32u << 20)
 
 /* Boot failures kept for agent.info. */
 #define AGENT_MAX_FAILURES 32

@@ -227,8 +227,11 @@ static void watch_stop_signals(void)
 	loop_watch(&stop_source, EPOLLIN);
 }
 
-static void fault(int sig)
+static void fault(int sig, siginfo_t *info, void *context)
 {
+	(void)context;
+	if (info->si_code <= 0 && info->si_pid != getpid())
+		return; /* sent by a process, which may not end its init */
 	log_info("signal %d: a fault of the agent itself, power off", sig);
 	power_off();
 }
@@ -239,7 +242,7 @@ static void catch_faults(void)
 	static const int sigs[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 	static char stack[8192];
 	const stack_t alt = {.ss_sp = stack, .ss_size = sizeof(stack)};
-	struct sigaction sa = {.sa_handler = fault, .sa_flags = SA_ONSTACK | SA_RESETHAND};
+	struct sigaction sa = {.sa_sigaction = fault, .sa_flags = SA_ONSTACK | SA_SIGINFO};
 
 	sigaltstack(&alt, NULL);
 	for (size_t i = 0; i < sizeof(sigs) / sizeof(*sigs); i++)
