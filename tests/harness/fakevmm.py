@@ -76,7 +76,7 @@ class Direction:
     def __init__(self, source, sink):
         self.source, self.sink = source, sink
         self.data = bytearray()
-        self.ended = self.passed_on = False
+        self.ended = self.passed_on = self.lost = False
 
     def pull(self):
         if self.ended or len(self.data) >= CHUNK:
@@ -85,7 +85,10 @@ class Direction:
             data = self.source.recv(CHUNK)
         except BlockingIOError:
             return
-        self.data += data
+        except ConnectionResetError:
+            data = b""
+        if not self.lost:
+            self.data += data
         self.ended = not data
 
     def push(self):
@@ -94,9 +97,13 @@ class Direction:
                 del self.data[: self.sink.send(self.data)]
             except BlockingIOError:
                 return
+            except (BrokenPipeError, ConnectionResetError):
+                self.lost = True  # what comes from here on is dropped; the other direction is still delivered
+                self.data.clear()
         if self.ended and not self.data and not self.passed_on:
             self.passed_on = True
-            self.sink.shutdown(socket.SHUT_WR)
+            if not self.lost:
+                self.sink.shutdown(socket.SHUT_WR)
 
 
 class Bridge:
@@ -120,7 +127,7 @@ class Bridge:
                 direction.push()
         except OSError:
             return self.close()
-        if self.up.passed_on and self.down.passed_on:
+        if self.down.passed_on and (self.up.passed_on or self.up.lost):
             return self.close()
         self.loop.watch(self.host.fileno(), self.wanted(self.up, self.down), self.turn)
         wanted = self.wanted(self.down, self.up)
