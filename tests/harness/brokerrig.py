@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
@@ -40,7 +41,8 @@ class BrokerRig:
         templates: Optional[Path] = None,
     ) -> None:
         self.dir = Path(dir or tempfile.mkdtemp(prefix="hutch-b-"))
-        self.own_dir = dir is None
+        self.keep = dir is not None  # somebody else's directory, or a log that somebody wants to read
+        atexit.register(lambda: self.keep or shutil.rmtree(self.dir, ignore_errors=True))
         self.state = state or self.dir / "state"
         self.socket = socket or self.dir / "sock" / "hutchd.sock"
         self.log = self.dir / "hutchd.log"
@@ -217,7 +219,9 @@ class BrokerRig:
             if self.process is not None and self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
-            if self.own_dir and not problems:
+            if problems:
+                self.keep = True
+            elif not self.keep:
                 shutil.rmtree(self.dir, ignore_errors=True)
         assert not problems, "\n".join(problems) + f"\nlog: {self.log}"
 
