@@ -90,4 +90,4 @@ def describe(rig):
     with open("/proc/loadavg") as f:
         load = f.read().split()[0]
     yield "machine: %d x %s, Linux %s, load %s" % (os.cpu_count(), cpu, platform.release(), load)
-    yield "VMM: %s %s, accelerator %s" % (info.get("vmm"), info.get("vmm_version"), info.get("accel"))
+    yield "VMM: %s %s, accelerator %s" % (info.vmm, info.vmm_version, info.accel)

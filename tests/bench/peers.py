@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 
 from machine import Absent
 
@@ -17,7 +18,12 @@ def need(*programs):
 
 
 def quiet(*argv):
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """Into a file, not a pipe: what stays in the background would hold a pipe open."""
+    with tempfile.TemporaryFile("w+") as out:
+        r = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        out.seek(0)
+        r.stdout = out.read()
+    return r
 
 
 def must(*argv):
