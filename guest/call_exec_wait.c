@@ -22,10 +22,22 @@ static void begin(struct conn *c, struct exec *e, const struct call_ops *ops)
 
 /* exec.wait */
 
+static bool holds_output(const struct exec *e)
+{
+	return e->out[0].ring.start < e->out[0].ring.end ||
+	       e->out[1].ring.start < e->out[1].ring.end;
+}
+
+/* Whoever waits sees no output: it stays for exec.attach, and with it the record. */
 static bool wait_pump(struct conn *c)
 {
-	if (c->x.exec->state == EXEC_ENDED)
-		attach_answer(c, c->x.exec);
+	const struct exec *e = c->x.exec;
+
+	if (e->state != EXEC_ENDED)
+		return false;
+	attach_answer(c, e);
+	if (holds_output(e))
+		c->answered = 0;
 	return false;
 }
 

@@ -106,10 +106,13 @@ static void parse_options(int argc, char **argv, struct options *o)
 /* Nothing of whoever started the agent may reach commands: signal dispositions, descriptors, umask. */
 static void leave_parent(void)
 {
+	static const unsigned long
+		by_default[4]; /* the kernel's struct sigaction: SIG_DFL, nothing set */
 	sigset_t set;
 
+	/* By the system call: libc keeps 32 and 33 to itself, and a parent's posix_spawn may have them ignored. */
 	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
+		syscall(SYS_rt_sigaction, sig, &by_default, NULL, sizeof(uint64_t));
 	/* No handler may ever run in a child that shares the agent's memory. Faults cannot be blocked. */
 	sigfillset(&set);
 	sigdelset(&set, SIGSEGV);
