@@ -30,6 +30,7 @@ struct agent {
 	int proc_fd; /* /proc, so that covering it hides nothing from the agent; -1: there is none */
 	bool oom_protected;   /* own oom_score_adj is -1000; children reset theirs */
 	struct rlimit nofile; /* what commands get */
+	int nice;	      /* own; commands get 0 where that is allowed */
 };
 
 extern struct agent agent;

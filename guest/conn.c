@@ -60,20 +60,29 @@ static int set_in_cap(struct conn *c, size_t cap)
 	return 0;
 }
 
-/* Keep n bytes that could not be handled yet. They may lie in c->in itself. */
+/* Keep n bytes that could not be handled yet, in place of what c->in holds. p does not lie in c->in. */
 static int keep_input(struct conn *c, const uint8_t *p, size_t n)
 {
-	if (n && n <= c->in_cap) {
-		memmove(c->in, p, n);
-	} else if (n) {
-		if (set_in_cap(c, n) < 0)
-			return -1;
-		memcpy(c->in, p, n);
-	} else if (c->in) {
+	c->in_len = 0;
+	if (n > c->in_cap || !n)
 		set_in_cap(c, 0);
-	}
+	if (!n)
+		return 0;
+	if (!c->in && set_in_cap(c, n) < 0)
+		return -1;
+	memcpy(c->in, p, n);
 	c->in_len = n;
 	return 0;
+}
+
+/* The first used bytes of c->in were handled. */
+static void drop_input(struct conn *c, size_t used)
+{
+	c->in_len -= used;
+	if (c->in_len)
+		memmove(c->in, c->in + used, c->in_len);
+	else
+		set_in_cap(c, 0);
 }
 
 /* The end of a connection */
@@ -396,7 +405,7 @@ static ssize_t read_call(struct conn *c, size_t need)
 		size_t used = parse(c, c->in, need);
 
 		if (c->state != CONN_DEAD)
-			keep_input(c, c->in + used, need - used);
+			drop_input(c, used);
 	}
 	return n;
 }
@@ -491,7 +500,7 @@ static void resume(struct conn *c)
 		return;
 	used = parse(c, c->in, c->in_len);
 	if (c->state != CONN_DEAD)
-		keep_input(c, c->in + used, c->in_len - used);
+		drop_input(c, used);
 }
 
 static void conn_task(struct loop_task *t)

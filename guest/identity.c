@@ -78,9 +78,9 @@ static int set_clock(const struct agent_identity *id, struct hutch_error *err)
 /* random(4): credit the bytes, then make the generator use them now. */
 static int add_entropy(const struct agent_identity *id, struct hutch_error *err)
 {
-	struct {
-		struct rand_pool_info info;
-		uint8_t bytes[HUTCH_MAX_ENTROPY];
+	union {
+		struct rand_pool_info info; /* ends with the bytes */
+		uint8_t room[sizeof(struct rand_pool_info) + HUTCH_MAX_ENTROPY];
 	} pool;
 	int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC), ret;
 

@@ -134,6 +134,7 @@ static void raise_limits(void)
 {
 	struct rlimit own;
 
+	agent.nice = getpriority(PRIO_PROCESS, 0);
 	if (getrlimit(RLIMIT_NOFILE, &agent.nofile) < 0)
 		log_panic("getrlimit: %m");
 	if (agent.mode == AGENT_PID1) /* the kernel's default for init is 4096 at most */

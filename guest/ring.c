@@ -63,6 +63,8 @@ static void copy_in(struct ring *r, uint64_t at, const uint8_t *p, size_t n)
 	size_t pos = (size_t)(at & (r->cap - 1));
 	size_t first = n < r->cap - pos ? n : r->cap - pos;
 
+	if (!n)
+		return;
 	memcpy(r->buf + pos, p, first);
 	memcpy(r->buf, p + first, n - first);
 }
@@ -75,9 +77,11 @@ static int grow(struct ring *r, uint32_t cap)
 	bigger.buf = malloc(cap);
 	if (!bigger.buf)
 		return -1;
-	ring_peek(r, r->start, r->cap, s);
-	copy_in(&bigger, r->start, s[0].p, s[0].len);
-	copy_in(&bigger, r->start + s[0].len, s[1].p, s[1].len);
+	if (r->buf) {
+		ring_peek(r, r->start, r->cap, s);
+		copy_in(&bigger, r->start, s[0].p, s[0].len);
+		copy_in(&bigger, r->start + s[0].len, s[1].p, s[1].len);
+	}
 	free(r->buf);
 	total += cap - r->cap;
 	*r = bigger;

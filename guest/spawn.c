@@ -267,6 +267,8 @@ static IN_CHILD void child_main(void *arg)
 	if (agent.oom_protected)
 		child_oom_score(s);
 	check(s, SPAWN_LIMITS, RAW(prlimit64, 0, RLIMIT_NOFILE, &agent.nofile, 0));
+	if (agent.nice)
+		RAW(setpriority, PRIO_PROCESS, 0, 0);
 	if (s->timer_slack)
 		check(s, SPAWN_LIMITS, RAW(prctl, PR_SET_TIMERSLACK, s->timer_slack));
 	child_user(s);

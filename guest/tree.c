@@ -79,7 +79,7 @@ static int stop_all(struct exec *e, struct proc_set *set)
 			proc_set_free(set);
 		if (members(e, set) < 0)
 			return -1;
-		if (round && set->n <= before)
+		if (!set->n || (round && set->n <= before))
 			break;
 		before = set->n;
 		for (size_t i = 0; i < set->n; i++)
