@@ -380,7 +380,9 @@ static void build_scalar(msgpack_object *o, const uint8_t *p, uint32_t size)
 		o->type = MSGPACK_OBJECT_POSITIVE_INTEGER;
 		o->via.u64 = v;
 	} else { /* 0xd0 to 0xd3: shift the sign to its place and back */
-		set_int(o, (int64_t)(v << (64 - 8 * size)) >> (64 - 8 * size));
+		const unsigned spare = (64 - 8 * (unsigned)size) & 63; /* size is 1, 2, 4 or 8 */
+
+		set_int(o, (int64_t)(v << spare) >> spare);
 	}
 }
 

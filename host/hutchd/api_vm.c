@@ -247,7 +247,7 @@ void api_vm_create(struct client *c, const struct msg_call *call, struct vm *unu
 			vm = vm_create(c->b, c->uid, &args, call->key, hash, &err);
 	}
 	vm_create_free(&args);
-	if (err.kind)
+	if (err.kind || !vm) /* without a VM there is an error */
 		client_error(c, &err);
 	else
 		wait_for(c, vm, &kind, 0);

@@ -61,8 +61,8 @@ static void send_all(struct conn *c, const void *data, size_t len)
 /* Wait for one whole frame; its payload is at c->buf + HUTCH_FRAME_HEADER until next(). */
 static struct frame peek(struct conn *c)
 {
-	struct frame f = { 0 };
-	struct hutch_error err = { 0 };
+	struct frame f = {0};
+	struct hutch_error err = {0};
 
 	for (;;) {
 		ssize_t n;
@@ -92,8 +92,8 @@ static void next(struct conn *c, const struct frame *f)
 
 static struct conn *dial(const char *path)
 {
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	struct msg_hello hello = { .proto = HUTCH_PROTO_VERSION, .role = ROLE_CLIENT };
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct msg_hello hello = {.proto = HUTCH_PROTO_VERSION, .role = ROLE_CLIENT};
 	struct conn *c = calloc(1, sizeof(*c));
 	struct mp_buf out;
 	struct frame f;
@@ -119,7 +119,7 @@ static struct conn *dial(const char *path)
 static void encode_call(struct mp_buf *out, const char *method, const char *vm,
 			const struct exec_start *start, unsigned flags)
 {
-	struct msg_call call = { 0 };
+	struct msg_call call = {0};
 	struct mp_buf params;
 
 	mp_buf_init(&params, HUTCH_MAX_CALL);
@@ -138,7 +138,7 @@ static void encode_call(struct mp_buf *out, const char *method, const char *vm,
 /* Read up to the RESULT. An ERROR, or an exec that did not exit with 0, ends the run. */
 static void finish(struct conn *c, bool exec)
 {
-	struct hutch_error err = { 0 }, bad = { 0 };
+	struct hutch_error err = {0}, bad = {0};
 	struct exec_result result;
 
 	for (;;) {
@@ -151,7 +151,8 @@ static void finish(struct conn *c, bool exec)
 			exit(1);
 		}
 		if (f.type == FRAME_RESULT && exec &&
-		    (exec_result_decode(&result, payload, f.length, &bad) < 0 || result.exit_code != 0)) {
+		    (exec_result_decode(&result, payload, f.length, &bad) < 0 ||
+		     result.exit_code != 0)) {
 			fprintf(stderr, "hutch-bench: exit code %u\n", result.exit_code);
 			exit(1);
 		}
@@ -161,8 +162,8 @@ static void finish(struct conn *c, bool exec)
 	}
 }
 
-static void calls(struct conn *c, const char *method, const char *vm, const struct exec_start *start,
-		  long n)
+static void calls(struct conn *c, const char *method, const char *vm,
+		  const struct exec_start *start, long n)
 {
 	struct mp_buf out;
 
@@ -216,11 +217,17 @@ static void parallel(const char *path, const char *vm, const struct exec_start *
 		if (i >= 0)
 			printf("%.4f\n", (now_us() - t) / 1e3);
 	}
+	for (long k = 0; k < width; k++) {
+		close(c[k]->fd);
+		free(c[k]);
+	}
+	free(c);
 	mp_buf_free(&out);
 }
 
 /* Pings while another connection reads all that a program writes. */
-static void ping_under_output(const char *path, const char *vm, const struct exec_start *start, long n)
+static void ping_under_output(const char *path, const char *vm, const struct exec_start *start,
+			      long n)
 {
 	pid_t reader = fork();
 
@@ -245,9 +252,9 @@ static void ping_under_output(const char *path, const char *vm, const struct exe
 /* One byte to `cat` on a PTY in raw mode, until it comes back. */
 static void pty_echo(struct conn *c, const char *vm, long n)
 {
-	struct exec_start start = { .pty = true, .rows = 24, .cols = 80, .term = "xterm" };
-	char *argv[] = { "sh", "-c", "stty raw -echo; echo ready; exec cat", NULL };
-	static const uint8_t one[] = { 0, 0, 0, 1, FRAME_STDIN, 0, 0, 0, 'x' };
+	struct exec_start start = {.pty = true, .rows = 24, .cols = 80, .term = "xterm"};
+	char *argv[] = {"sh", "-c", "stty raw -echo; echo ready; exec cat", NULL};
+	static const uint8_t one[] = {0, 0, 0, 1, FRAME_STDIN, 0, 0, 0, 'x'};
 	struct mp_buf out;
 	struct frame f;
 
@@ -314,7 +321,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-	struct exec_start start = { .drain_ms = HUTCH_DEFAULT_DRAIN_MS };
+	struct exec_start start = {.drain_ms = HUTCH_DEFAULT_DRAIN_MS};
 	const char *mode = argc > 1 ? argv[1] : "";
 	int at = strcmp(mode, "parallel") == 0 ? 6 : 5;
 	long n;

@@ -24,20 +24,21 @@ static void check_env(const struct exec_start *m, const char *const *want)
 	env_free(&env);
 }
 
+static const char default_path[] = "PATH=" ENV_DEFAULT_PATH;
+
 START_TEST(test_defaults)
 {
 	struct exec_start m = {0};
 
-	check_env(&m, (const char *const[]){"PATH=" ENV_DEFAULT_PATH, "HOME=/home/some",
-					    "USER=some", "LOGNAME=some", "SHELL=/bin/zsh", NULL});
+	check_env(&m, (const char *const[]){default_path, "HOME=/home/some", "USER=some",
+					    "LOGNAME=some", "SHELL=/bin/zsh", NULL});
 	m.pty = true;
 	m.term = "vt100";
 	m.clear_env = true;
 	check_env(&m, (const char *const[]){NULL});
 	m.clear_env = false;
-	check_env(&m,
-		  (const char *const[]){"PATH=" ENV_DEFAULT_PATH, "HOME=/home/some", "USER=some",
-					"LOGNAME=some", "SHELL=/bin/zsh", "TERM=vt100", NULL});
+	check_env(&m, (const char *const[]){default_path, "HOME=/home/some", "USER=some",
+					    "LOGNAME=some", "SHELL=/bin/zsh", "TERM=vt100", NULL});
 }
 END_TEST
 
@@ -69,8 +70,8 @@ START_TEST(test_own_values_replace_and_remove_defaults)
 	struct exec_start m = {.env = pairs, .env_pairs = 2};
 	struct env env = {0};
 
-	check_env(&m, (const char *const[]){"PATH=" ENV_DEFAULT_PATH, "LOGNAME=some",
-					    "SHELL=/bin/zsh", "HOME=/else", NULL});
+	check_env(&m, (const char *const[]){default_path, "LOGNAME=some", "SHELL=/bin/zsh",
+					    "HOME=/else", NULL});
 	ck_assert_int_eq(env_build(&env, &m, &someone), 0);
 	ck_assert_str_eq(env.home, "/else");
 	ck_assert_str_eq(env.path, ENV_DEFAULT_PATH);

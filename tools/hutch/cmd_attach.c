@@ -95,7 +95,7 @@ static int run(struct cli *cli, struct args *a)
 {
 	struct attach_args o = {0};
 	struct pump p = {.cli = cli};
-	int status = a->status;
+	int status;
 
 	if (parse(&o, a) < 0)
 		return a->status;

@@ -67,7 +67,9 @@ struct member {
 
 static void text_add(struct text *t, const void *p, size_t n)
 {
-	if (t->len + n > t->room) {
+	if (n == 0)
+		return;
+	if (t->data == NULL || t->len + n > t->room) {
 		size_t room = 2 * (t->len + n);
 		char *data = realloc(t->data, room);
 
@@ -380,6 +382,7 @@ static int send_link(struct walk *w, int dir, const char *base, struct member *m
 {
 	char target[4097];
 	ssize_t n = readlinkat(dir, base, target, sizeof(target) - 1);
+	int r;
 
 	if (n < 0) {
 		unread(w, m->name, "cannot read the link");
@@ -388,7 +391,9 @@ static int send_link(struct walk *w, int dir, const char *base, struct member *m
 	target[n] = '\0';
 	m->target = target;
 	m->type = '2';
-	return send_member(w, m);
+	r = send_member(w, m);
+	m->target = NULL;
+	return r;
 }
 
 static int send_dir(struct walk *w, int fd, const char *name, unsigned depth);
