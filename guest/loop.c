@@ -28,7 +28,6 @@ static struct {
 
 int loop_init(void)
 {
-	loop.stop = false;
 	loop.epfd = epoll_create1(EPOLL_CLOEXEC);
 	return loop.epfd < 0 ? -1 : 0;
 }
@@ -247,6 +246,7 @@ void loop_run(void)
 {
 	struct epoll_event ev[MAX_EVENTS];
 
+	loop.stop = false;
 	while (!loop.stop) {
 		int n = epoll_wait(loop.epfd, ev, MAX_EVENTS, next_timeout());
 
