@@ -70,7 +70,7 @@ static int change_below(struct change *c, const struct fs_at *at)
 	fd = fs_open(at, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
 	if (fd < 0)
 		return fs_fail(c->fs, "cannot open", NULL);
-	return fs_tree_walk(c->fs, fd, &ops, c);
+	return fs_tree_walk(c->fs, fd, "", &ops, c);
 }
 
 static int change(struct change *c)

@@ -101,7 +101,7 @@ static int remove_below(struct removal *r, const struct fs_at *at)
 
 	if (fd < 0)
 		return fs_fail(r->fs, "cannot open", NULL);
-	return fs_tree_walk(r->fs, fd, &ops, r);
+	return fs_tree_walk(r->fs, fd, "", &ops, r);
 }
 
 static int remove_at(struct removal *r, const struct fs_at *at)

@@ -224,7 +224,7 @@ int fs_list(struct fs *fs)
 	if (fd < 0)
 		fs_fail(fs, "cannot open", NULL);
 	fs_at_close(&at);
-	if (fd < 0 || fs_tree_walk(fs, fd, &ops, &l) < 0 || send_entries(&l) < 0)
+	if (fd < 0 || fs_tree_walk(fs, fd, "", &ops, &l) < 0 || send_entries(&l) < 0)
 		return -1;
 	fs_map_begin(fs);
 	mp_kv_uint(&fs->map, "count", l.count);

@@ -88,7 +88,7 @@ static int push(struct tree *t, int fd)
 	l->up = t->top;
 	l->fd = fd;
 	l->at = l->len = 0;
-	l->path_len = t->path ? strlen(t->path) : 0;
+	l->path_len = strlen(t->path);
 	t->depth += t->top != NULL;
 	t->top = l;
 	return 0;
@@ -190,13 +190,16 @@ static int step(struct tree *t)
 	return visit(t, d);
 }
 
-int fs_tree_walk(struct fs *fs, int dir, const struct fs_tree_ops *ops, void *arg)
+int fs_tree_walk(struct fs *fs, int dir, const char *base, const struct fs_tree_ops *ops, void *arg)
 {
-	struct tree t = {.fs = fs, .ops = ops, .arg = arg};
+	struct tree t = {.fs = fs, .ops = ops, .arg = arg, .path = strdup(base)};
 	int ret = 0;
 
-	if (push(&t, dir) < 0)
+	t.cap = strlen(base) + 1;
+	if (!t.path || push(&t, dir) < 0) {
+		free(t.path);
 		return fs_fail(fs, "cannot walk", NULL);
+	}
 	while (ret == 0 && t.top)
 		ret = step(&t);
 	while (t.top)

@@ -11,7 +11,7 @@
 struct fs_entry {
 	int dir; /* of its directory */
 	const char *name;
-	const char *path; /* from where the walk started, without a '/' at the start */
+	const char *path; /* base, and from where the walk started; without a '/' at the start */
 	size_t path_len;
 	unsigned depth; /* 0: directly in the directory where it started */
 	enum fs_type type;
@@ -28,10 +28,11 @@ struct fs_tree_ops {
 #define FS_TREE_ENTER 1
 
 /*
- * Walk all below dir, which is taken over: a directory opened for reading. -1: a callback said so, or with
+ * Walk all below dir, which is taken over: a directory opened for reading, with base for its path. -1: a callback said so, or with
  * fs->err set ("cannot read"), or the peer is gone.
  */
-int fs_tree_walk(struct fs *fs, int dir, const struct fs_tree_ops *ops, void *arg);
+int fs_tree_walk(struct fs *fs, int dir, const char *base, const struct fs_tree_ops *ops,
+		 void *arg);
 
 /* The type where the directory did not tell it. */
 enum fs_type fs_type_at(int dir, const char *name);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "guest/fs.h"
+#include "guest/fs_data.h"
 #include "guest/fs_new.h"
 #include "guest/sha256.h"
 
@@ -47,21 +48,6 @@ static int check_room(struct fs *fs, int dir, uint64_t freed)
 	return fs->p.size > room ? fs_fail_errno(fs, ENOSPC, "there is no room for", NULL) : 0;
 }
 
-static int write_piece(struct fs *fs, int fd, const uint8_t *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t done = write(fd, p, n);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done < 0)
-			return fs_fail(fs, "cannot write", NULL);
-		p += done;
-		n -= (size_t)done;
-	}
-	return 0;
-}
-
 /* All the input into fd; sha NULL: no digest is wanted. Its length, or -1. */
 static int64_t take_input(struct fs *fs, int fd, struct sha256 *sha)
 {
@@ -72,8 +58,8 @@ static int64_t take_input(struct fs *fs, int fd, struct sha256 *sha)
 	while ((n = fs_in_next(fs, &p, SIZE_MAX)) > 0) {
 		if (sha)
 			sha256_add(sha, p, (size_t)n);
-		if (write_piece(fs, fd, p, (size_t)n) < 0)
-			return -1;
+		if (fs_write_all(fd, p, (size_t)n) < 0)
+			return fs_fail(fs, "cannot write", NULL);
 		total += (uint64_t)n;
 	}
 	if (n < 0)

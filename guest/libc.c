@@ -4,16 +4,20 @@
  * in stdio and floating point, or because Debian's libmsgpackc.a was compiled against glibc and calls what musl
  * lacks.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "guest/alloc.h"
 #include "guest/format.h"
 #include "guest/log.h"
 
@@ -63,7 +67,35 @@ _Noreturn void __assert_fail(const char *expr, const char *file, int line, const
 	abort();
 }
 
-/* musl's setrlimit synchronizes threads; the agent has one. prlimit(2). */
+/* Memory */
+
+void *malloc(size_t n)
+{
+	return alloc_get(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	size_t total;
+
+	return alloc_get_zeroed(__builtin_mul_overflow(n, size, &total) ? SIZE_MAX : total);
+}
+
+void *realloc(void *p, size_t n)
+{
+	return alloc_resize(p, n);
+}
+
+void free(void *p)
+{
+	alloc_put(p);
+}
+
+/*
+ * System calls without what musl puts around them: synchronizing threads, of which the agent has one, or standing
+ * in for older kernels and 32-bit times. On 64-bit machines the structures are the kernel's own.
+ */
+
 int setrlimit(int resource, const struct rlimit *rlim)
 {
 	return (int)syscall(SYS_prlimit64, 0, resource, rlim, NULL);
@@ -73,6 +105,54 @@ int getrlimit(int resource, struct rlimit *rlim)
 {
 	return (int)syscall(SYS_prlimit64, 0, resource, NULL, rlim);
 }
+
+_Static_assert(sizeof(time_t) == 8 && sizeof(off_t) == 8 && sizeof(long) == 8, "a 64-bit machine");
+
+int fstatat(int dir, const char *restrict path, struct stat *restrict st, int flags)
+{
+	return (int)syscall(SYS_newfstatat, dir, path, st, flags);
+}
+
+int fstat(int fd, struct stat *st)
+{
+	return (int)syscall(SYS_fstat, fd, st);
+}
+
+int utimensat(int dir, const char *path, const struct timespec times[2], int flags)
+{
+	return (int)syscall(SYS_utimensat, dir, path, times, flags);
+}
+
+int futimens(int fd, const struct timespec times[2])
+{
+	return (int)syscall(SYS_utimensat, fd, NULL, times, 0);
+}
+
+/* Without flags, as the agent calls them. */
+int fchmodat(int dir, const char *path, mode_t mode, int flags)
+{
+	(void)flags;
+	return (int)syscall(SYS_fchmodat, dir, path, mode);
+}
+
+int faccessat(int dir, const char *path, int mode, int flags)
+{
+	(void)flags;
+	return (int)syscall(SYS_faccessat, dir, path, mode);
+}
+
+int fcntl(int fd, int command, ...)
+{
+	va_list ap;
+	long arg;
+
+	va_start(ap, command);
+	arg = va_arg(ap, long);
+	va_end(ap);
+	return (int)syscall(SYS_fcntl, fd, command, arg);
+}
+
+/* Texts */
 
 /* Decimal numbers behind blanks are all that the agent reads. */
 unsigned long long strtoull(const char *restrict s, char **restrict end, int base)
@@ -94,9 +174,13 @@ long strtol(const char *restrict s, char **restrict end, int base)
 	return (long)strtoull(s, end, base);
 }
 
-/* Without flags it is the plain system call. */
-int faccessat(int dir, const char *path, int mode, int flags)
+/* For short texts. */
+char *strstr(const char *s, const char *what)
 {
-	(void)flags;
-	return (int)syscall(SYS_faccessat, dir, path, mode);
+	size_t n = strlen(what);
+
+	for (; strncmp(s, what, n) != 0; s++)
+		if (!*s)
+			return NULL;
+	return (char *)(uintptr_t)s;
 }
