@@ -93,6 +93,11 @@ static void on_frame(void *arg, const struct frame *f, const uint8_t *raw)
 	client_reply(c, raw, len);
 	stream_resume(&c->s);
 	retire(r);
+	/* The agent closes a connection whose bytes it could not follow; the next call must not meet its end. */
+	if (f->type == FRAME_ERROR) {
+		guest_link_close(link);
+		return;
+	}
 	guest_link_end_input(link);
 	guest_pool_put(&r->vm->pool, link);
 }
