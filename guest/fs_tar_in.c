@@ -53,6 +53,12 @@ static int refuse(const char *why)
 	return fs_refuse(un.fs, un.e.path, why);
 }
 
+static int leads_out(void)
+{
+	return hutch_error_set(&un.fs->err, HUTCH_E_DENIED, EXDEV,
+			       "%s: a link on the way leads out of %s", un.e.path, un.fs->p.path);
+}
+
 /* Attributes */
 
 static mode_t allowed_mode(mode_t mode)
@@ -173,11 +179,7 @@ static int enter(const char *name, size_t n, bool last)
 	d[1] = (struct dir){.len = len + n};
 	fd = open_dir(d->fd, un.path + len, len + n, last, &d[1].made);
 	if (fd < 0) {
-		if (errno == EXDEV)
-			return hutch_error_set(&un.fs->err, HUTCH_E_DENIED, EXDEV,
-					       "%s: a link on the way leads out of %s", un.e.path,
-					       un.fs->p.path);
-		return failed("cannot make the directory of");
+		return errno == EXDEV ? leads_out() : failed("cannot make the directory of");
 	}
 	d[1].fd = fd;
 	un.depth++;
@@ -304,29 +306,24 @@ static int unpack_file(int dir, const char *name)
 }
 
 /* Another name of a file below the target. */
-static int hard_link(int dir, const char *name)
-{
-	struct fs_at at;
-	int ret, saved;
-
-	if (fs_below(un.dirs[0].fd, un.e.link, 0, &at) < 0)
-		return -1;
-	ret = linkat(at.dir, at.name, dir, name, 0);
-	if (ret < 0 && make_way(dir, name) == 0)
-		ret = linkat(at.dir, at.name, dir, name, 0);
-	saved = errno;
-	fs_at_close(&at);
-	errno = saved;
-	return ret;
-}
-
 static int unpack_hard_link(int dir, const char *name)
 {
+	struct fs_at at;
+	int ret;
+
 	if (clean(un.e.link) < 0 || !un.e.link[0])
 		return refuse("is a link that leads out of the archive");
 	if (strcmp(un.e.link, un.e.path) == 0)
 		return 0;
-	return hard_link(dir, name) < 0 ? failed("cannot link") : 0;
+	if (fs_below(un.dirs[0].fd, un.e.link, 0, &at) < 0)
+		return errno == EXDEV ? leads_out() : failed("cannot find what is linked to");
+	ret = linkat(at.dir, at.name, dir, name, 0);
+	if (ret < 0 && make_way(dir, name) == 0)
+		ret = linkat(at.dir, at.name, dir, name, 0);
+	if (ret < 0)
+		failed("cannot link");
+	fs_at_close(&at);
+	return ret;
 }
 
 static int make_special(int dir, const char *name)

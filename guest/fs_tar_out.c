@@ -109,18 +109,23 @@ static int map_number(struct map *m, uint64_t v)
 	return 0;
 }
 
-/* The stretches of data; -1: they cannot be told, or are too many. */
-static int make_map(int fd, uint64_t size, struct map *m)
+static int add_stretch(struct map *m, off_t at, off_t end)
+{
+	if (++m->stretches > TAR_MAX_STRETCHES || map_number(m, (uint64_t)at) < 0)
+		return -1;
+	m->data += (uint64_t)(end - at);
+	return map_number(m, (uint64_t)(end - at));
+}
+
+/* The stretches of data; -1: they are too many. A hole at the end is an empty one, as GNU tar has it. */
+static int make_map(int fd, off_t size, struct map *m)
 {
 	off_t at = 0, end = 0;
 
-	while (fs_next_data(fd, end, (off_t)size, &at, &end)) {
-		if (++m->stretches > TAR_MAX_STRETCHES || map_number(m, (uint64_t)at) < 0 ||
-		    map_number(m, (uint64_t)(end - at)) < 0)
+	while (fs_next_data(fd, end, size, &at, &end))
+		if (add_stretch(m, at, end) < 0)
 			return -1;
-		m->data += (uint64_t)(end - at);
-	}
-	return 0;
+	return end < size ? add_stretch(m, size, size) : 0;
 }
 
 /* By the same map: the file may have other holes by now. */
@@ -158,7 +163,7 @@ static int put_open_file(int fd, const char *path, const struct stat *st)
 	int ret;
 
 	t.e.size = (uint64_t)st->st_size;
-	if (fs_may_have_holes(st) && make_map(fd, t.e.size, &m) == 0)
+	if (fs_may_have_holes(st) && make_map(fd, st->st_size, &m) == 0)
 		ret = put_sparse(fd, path, &m);
 	else if (put_head(t.e.size, false, 0) < 0 || put_range(fd, path, 0, t.e.size) < 0)
 		ret = -1;

@@ -79,23 +79,39 @@ static uint64_t padding(uint64_t size)
 
 /* Numbers */
 
-/* Octal between blanks, or GNU's base 256; what does not fit 63 bits is wrong, and read as the largest. */
-static uint64_t number(const uint8_t *p, size_t n)
+/* GNU's base 256, two's complement behind a first bit that is set. */
+static int64_t base256(const uint8_t *p, size_t n)
+{
+	uint64_t v = p[0] & 0x40 ? (uint64_t)-1 << 6 | (p[0] & 0x3f) : p[0] & 0x3f;
+
+	for (size_t i = 1; i < n; i++) {
+		if ((v + (1ull << 54)) >> 55) /* eight bits more do not fit */
+			return INT64_MAX;
+		v = v << 8 | p[i];
+	}
+	return (int64_t)v;
+}
+
+/* Octal between blanks, or base 256; what does not fit is read as the largest. */
+static int64_t number_signed(const uint8_t *p, size_t n)
 {
 	uint64_t v = 0;
 
-	if (p[0] & 0x80) {
-		if (p[0] & 0x40) /* negative */
-			return 0;
-		for (size_t i = 0; i < n; i++)
-			v = v >> 55 ? INT64_MAX : v << 8 | (i ? p[i] : p[i] & 0x3f);
-		return v > INT64_MAX ? INT64_MAX : v;
-	}
+	if (p[0] & 0x80)
+		return base256(p, n);
 	while (n && *p == ' ')
 		p++, n--;
 	for (; n && *p >= '0' && *p <= '7'; p++, n--)
 		v = v >> 60 ? INT64_MAX : v << 3 | (uint64_t)(*p - '0');
-	return v;
+	return (int64_t)v;
+}
+
+/* A negative one is no size and no id, and read as 0. */
+static uint64_t number(const uint8_t *p, size_t n)
+{
+	int64_t v = number_signed(p, n);
+
+	return v < 0 ? 0 : (uint64_t)v;
 }
 
 /* Decimal; *end is behind it. */
@@ -356,7 +372,7 @@ static void plain_fields(struct tar_entry *e, const struct extended *x, const ui
 	if (!x->gid)
 		e->gid = (uint32_t)number(h + GID, 8);
 	if (!x->mtime)
-		e->mtime = (struct timespec){.tv_sec = (time_t)number(h + MTIME, 12)};
+		e->mtime = (struct timespec){.tv_sec = (time_t)number_signed(h + MTIME, 12)};
 	if (!x->link)
 		field(e->link, h + LINK, 100);
 	if (x->path)
