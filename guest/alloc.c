@@ -73,7 +73,7 @@ static struct block *get_small(size_t size)
 	struct block *b = lists[class];
 
 	if (b)
-		memcpy(&lists[class], b + 1, sizeof(b));
+		memcpy(&lists[class], b + 1, sizeof(void *));
 	else
 		b = cut(size);
 	if (b)
@@ -127,7 +127,7 @@ void alloc_put(void *p)
 	if (b->class == LARGE) {
 		munmap(b, b->size);
 	} else {
-		memcpy(p, &lists[b->class], sizeof(b));
+		memcpy(p, &lists[b->class], sizeof(void *));
 		lists[b->class] = b;
 	}
 	errno = saved;

@@ -113,7 +113,7 @@ static int send_file(struct fs *fs, int fd, struct stat *st)
 
 int fs_read(struct fs *fs)
 {
-	struct stat st;
+	struct stat st = {0};
 	int fd = open_regular(fs, &st), ret;
 
 	if (fd < 0)

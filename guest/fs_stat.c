@@ -69,7 +69,7 @@ int fs_stat(struct fs *fs)
 {
 	char buf[PATH_MAX];
 	struct fs_at at;
-	struct stat st;
+	struct stat st = {0};
 
 	if (find(fs, &at, &st) < 0)
 		return fs_fail(fs, "cannot find", NULL);
@@ -84,7 +84,7 @@ int fs_stat(struct fs *fs)
 int fs_exists(struct fs *fs)
 {
 	struct fs_at at;
-	struct stat st;
+	struct stat st = {0};
 	bool there = find(fs, &at, &st) == 0;
 
 	if (!there && errno != ENOENT && errno != ENOTDIR)
@@ -187,7 +187,7 @@ static int list_entry(void *arg, const struct fs_entry *e)
 	struct fs *fs = l->fs;
 	struct fs_record brief = {.path = e->path, .type = e->type};
 	char buf[PATH_MAX];
-	struct stat st;
+	struct stat st = {0};
 
 	if (e->path_len > LIST_EVENT / 2) {
 		fs_note(fs, e->path, ENAMETOOLONG);

@@ -146,7 +146,7 @@ static int check_old(struct fs *fs, const struct target *t)
 static int check_unchanged(struct fs *fs, const struct target *t)
 {
 	const struct stat *was = &t->st;
-	struct stat st;
+	struct stat st = {0};
 
 	if (!(fs->p.given & (FS_P_IF_SIZE | FS_P_IF_SHA256)))
 		return 0;
@@ -163,7 +163,7 @@ static int set_attributes(struct fs *fs, struct fs_new *n, const struct target *
 	bool mode_given = fs->p.given & FS_P_MODE;
 	uid_t uid = fs->p.uid;
 	gid_t gid = fs->p.gid;
-	struct stat st;
+	struct stat st = {0};
 
 	if (t->there && fstat(n->fd, &st) == 0) {
 		if (uid == FS_NO_ID && t->st.st_uid != st.st_uid)
@@ -217,7 +217,7 @@ static int write_atomic(struct fs *fs, const struct target *t, int64_t *bytes)
 
 static int open_in_place(struct fs *fs, struct target *t, int flags)
 {
-	struct stat st;
+	struct stat st = {0};
 	int fd;
 
 	flags |= O_WRONLY | O_NONBLOCK | (t->there ? 0 : O_CREAT) | (fs->p.if_absent ? O_EXCL : 0);
@@ -298,7 +298,7 @@ int fs_append(struct fs *fs)
 {
 	struct target t;
 	int64_t bytes = 0;
-	struct stat st;
+	struct stat st = {0};
 	int ret = open_target(fs, &t);
 
 	if (ret == 0)

@@ -177,7 +177,7 @@ static int add_stretch(struct tar_reader *r, uint64_t at, uint64_t size)
 		return wrong(r, "the map of a sparse file is not in order");
 	if (r->nmap == TAR_MAX_STRETCHES)
 		return wrong(r, "a sparse file has too many pieces");
-	if (r->nmap == r->cap_map) {
+	if (!r->map || r->nmap == r->cap_map) {
 		uint32_t cap = r->cap_map ? 2 * r->cap_map : 64;
 		struct tar_stretch *grown = realloc(r->map, cap * sizeof(*grown));
 
