@@ -68,7 +68,7 @@ struct exec {
 	struct loop_timer limit; /* timeout, then the grace before SIGKILL */
 	struct loop_timer phase; /* RUNNING: hold; DRAINING: drain; ENDED: expiry */
 	struct loop_timer orphan;
-	bool held;	     /* the outputs are not looked at yet (AGENT_HOLD_MS) */
+	bool held;	     /* the outputs are not looked at yet (AGENT_HOLD_STARTS) */
 	bool killing, asked; /* asked: with SIGTERM, so that it may leave with any code */
 	bool timed_out, canceled, oom_killed, drain_over;
 

@@ -302,6 +302,17 @@ static void discard(struct exec *e)
 	free(e);
 }
 
+static void hold(struct exec *e)
+{
+	uint64_t now = loop_now(), ns = (now - e->started_ns) * AGENT_HOLD_STARTS;
+
+	if (ns < AGENT_HOLD_MIN_MS * 1000000u)
+		ns = AGENT_HOLD_MIN_MS * 1000000u;
+	if (ns > AGENT_HOLD_MAX_MS * 1000000u)
+		ns = AGENT_HOLD_MAX_MS * 1000000u;
+	loop_timer_set(&e->phase, now + ns);
+}
+
 static void running(struct exec *e)
 {
 	const struct exec_start *m = st.rq->start;
@@ -315,7 +326,7 @@ static void running(struct exec *e)
 		loop_watch(&e->in, EPOLLERR);
 	e->held = !e->pty && !st.rq->stdin_open;
 	if (e->held)
-		loop_timer_after_ms(&e->phase, AGENT_HOLD_MS);
+		hold(e);
 	else
 		exec_outputs_open(e);
 }

@@ -41,10 +41,12 @@
 #define AGENT_LINGER_MS 1000
 
 /*
- * The output of a command without input is first looked at when the command ends or after this, whichever is
- * sooner: most commands are that short, and then cost no wake-up but their end.
+ * The output of a command without input is first looked at when the command ends, or after HOLD_STARTS times
+ * what its start took, within these bounds: most commands are that short, and then cost no wake-up but their end.
  */
-#define AGENT_HOLD_MS 3
+#define AGENT_HOLD_STARTS 4
+#define AGENT_HOLD_MIN_MS 2
+#define AGENT_HOLD_MAX_MS 12
 /* Pipes that background processes still hold after their exec ended; at the bound the oldest is closed. */
 #define AGENT_MAX_LEFTOVERS 512
 /* Each of them is read once per this, at most a pipe's worth, and discarded. */
