@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,10 +115,16 @@ static bool serve(const struct worker_job *job)
 
 _Noreturn void worker_run(int ctl, const struct worker_job *first)
 {
+	const struct sched_param none = {0};
 	struct worker_job job = *first;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "hutch-fs");
+	/*
+	 * Waking a batch task preempts nobody (sched(7)): so the kernel hands over all the packets that came, not one
+	 * at a time, and the agent's own loop always goes first.
+	 */
+	syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &none);
 	reset_signals();
 	keep_descriptors(ctl, job.fd);
 	umask(0);
