@@ -1,3 +1,11 @@
 # The agent's files and what serves them.
-hutch_unit_test(format SOURCES ${CMAKE_SOURCE_DIR}/guest/format.c)
+set(guest ${CMAKE_SOURCE_DIR}/guest)
+hutch_unit_test(format SOURCES ${guest}/format.c)
 target_compile_definitions(test_format PRIVATE SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+hutch_unit_test(alloc SOURCES ${guest}/alloc.c ${guest}/log.c)
+hutch_unit_test(glob SOURCES ${guest}/glob.c)
+hutch_unit_test(sha256 SOURCES ${guest}/sha256.c)
+hutch_unit_test(fs_path SOURCES ${guest}/fs_path.c)
+hutch_unit_test(tar SOURCES ${guest}/tar_read.c ${guest}/tar_write.c)
+hutch_unit_test(msg_fs SOURCES mp_text.c mp_mutate.c LIBS hutch_protocol)
+hutch_unit_test(fs_new SOURCES ${guest}/fs_new.c)
