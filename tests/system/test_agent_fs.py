@@ -649,6 +649,7 @@ def test_c027_special_files(rig, files, tmp, inside):
     assert rig.sandbox.exec(["echo", "ok"]).stdout == "ok\n" and time.monotonic() - start < 1
 
 
+@pytest.mark.limit(120)
 def test_a_call_that_hangs_stops_nobody(rig, files, tmp, inside):
     """64 readers that do not read: the agent answers others, refuses the 65th, and is free when they have gone."""
     with open(inside(f"{tmp}/big"), "wb") as f:
@@ -667,7 +668,7 @@ def test_a_call_that_hangs_stops_nobody(rig, files, tmp, inside):
         except hutch.Busy:
             return True
 
-    procs.eventually(refused, 10, "all workers are taken")
+    procs.eventually(refused, 40, "all workers are taken")
     with rig.connect() as other:
         other.call("ping", timeout_seconds=5)
     assert rig.sandbox.exec(["echo", "ok"]).stdout == "ok\n"
