@@ -11,6 +11,9 @@
  *
  * Every descriptor of the agent is O_CLOEXEC and above 2: the child gets 0, 1 and 2 and nothing else.
  *
+ * The price: a file system that hangs in chdir or execve (a FUSE server that does not answer) holds the whole agent
+ * up until it answers or the child is killed.
+ *
  * Needs Linux 5.7 (CLONE_INTO_CGROUP).
  */
 #ifndef HUTCH_GUEST_SPAWN_H
