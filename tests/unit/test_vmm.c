@@ -241,8 +241,7 @@ START_TEST(up_and_killed)
 END_TEST
 
 /*
- * BRIEF of the VMM's surroundings: descriptors 0-7 and nothing else, own session, no privileges to
- * gain.
+ * A VMM's surroundings: descriptors 0-7 and nothing else, own session, no privileges to gain.
  */
 START_TEST(what_a_vmm_finds)
 {
