@@ -75,6 +75,19 @@ static void mount_one(const struct mount_row *m)
 		boot_failed("mount %s on %s", m->type, m->where);
 }
 
+/*
+ * A large file in memory takes huge pages then, at half the cost of writing and reading it; a small one is as before
+ * (the kernel's admin-guide/mm/transhuge.rst). A kernel without them says no, which is no failure.
+ */
+static void allow_huge_pages(const char *where, unsigned long flags)
+{
+	struct statfs fs;
+
+	if (statfs(where, &fs) == 0 && (unsigned long)fs.f_type == TMPFS_MAGIC &&
+	    !(fs.f_flags & ST_RDONLY))
+		mount(NULL, where, NULL, MS_REMOUNT | flags, "huge=within_size");
+}
+
 /* /tmp is the image's own where that lies on a disk; in memory, or read-only, it is a tmpfs. */
 static void mount_tmp(void)
 {
@@ -90,6 +103,12 @@ static void mount_tmp(void)
 		chmod("/tmp", 01777); /* whatever the umask */
 	else if (errno != EEXIST)
 		boot_failed("mkdir /tmp");
+}
+
+static void tune_memory_file_systems(void)
+{
+	allow_huge_pages("/", 0);
+	allow_huge_pages("/tmp", MS_NOSUID | MS_NODEV);
 }
 
 static void make_node(const char *path, mode_t mode, unsigned major, unsigned minor)
@@ -176,6 +195,7 @@ void boot(void)
 	for (size_t i = 0; i < sizeof(mounts) / sizeof(*mounts); i++)
 		mount_one(&mounts[i]);
 	mount_tmp();
+	tune_memory_file_systems();
 	make_links();
 	loopback_up();
 	if (sethostname("hutch", 5) < 0)

@@ -182,6 +182,9 @@ static int write_new(struct fs *fs, struct fs_new *n, const struct target *t, in
 {
 	struct sha256 sha;
 
+	/* Where the size is known, a tmpfs may take huge pages, at half the cost (tmpfs(5), huge=within_size). */
+	if ((fs->p.given & FS_P_SIZE) && ftruncate(n->fd, (off_t)fs->p.size) < 0)
+		return fs_fail(fs, "cannot write", NULL);
 	sha256_init(&sha);
 	*bytes = take_input(fs, n->fd, fs->p.sha256 ? &sha : NULL);
 	if (*bytes < 0)
