@@ -81,7 +81,8 @@ static int copy_file(int from, const char *name, const struct stat *was, int to,
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fs_new_open(&n, to) == 0) {
 		bytes = fs_copy_data(cp.fs, fd, n.fd, &st);
 		if (bytes >= 0 && copy_attributes(n.fd, &st) == 0)
-			ret = fs_new_place(&n, to_name, cp.fs->p.replace);
+			ret = fs_new_place(&n, to_name,
+					   cp.fs->p.replace ? FS_NEW_EITHER : FS_NEW_ALONE);
 		fs_new_close(&n);
 		if (ret == 0)
 			cp.bytes += (uint64_t)bytes;

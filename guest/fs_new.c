@@ -58,11 +58,15 @@ int fs_new_attributes(struct fs_new *n, uid_t uid, gid_t gid, mode_t mode)
 	return fchmod(n->fd, mode);
 }
 
-/* Give the nameless file a name that is free. */
+/* Give the nameless file a name that is free: root by its descriptor, others by that one's name in /proc. */
 static int link_as(const struct fs_new *n, const char *name)
 {
 	char path[32];
 
+	if (linkat(n->fd, "", n->dir, name, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (errno != ENOENT) /* that is what it says without the right to it */
+		return -1;
 	snprintf(path, sizeof(path), "self/fd/%d", n->fd);
 	return linkat(agent.proc_fd, path, n->dir, name, AT_SYMLINK_FOLLOW);
 }
@@ -88,15 +92,17 @@ static int rename_free(struct fs_new *n, const char *name)
 	return errno == EINVAL ? linkat(n->dir, n->tmp, n->dir, name, 0) : -1;
 }
 
-int fs_new_place(struct fs_new *n, const char *name, bool replace)
+int fs_new_place(struct fs_new *n, const char *name, enum fs_new_how how)
 {
-	if (!n->tmp[0]) {
+	if (!n->tmp[0] && how != FS_NEW_REPLACES) {
 		if (link_as(n, name) == 0)
 			return 0;
-		if (errno != EEXIST || !replace || link_tmp(n) < 0)
+		if (errno != EEXIST || how == FS_NEW_ALONE)
 			return -1;
 	}
-	if (!replace)
+	if (!n->tmp[0] && link_tmp(n) < 0)
+		return -1;
+	if (how == FS_NEW_ALONE)
 		return rename_free(n, name);
 	if (renameat(n->dir, n->tmp, n->dir, name) < 0)
 		return -1;

@@ -18,12 +18,18 @@ struct fs_new {
 	char tmp[FS_NEW_NAME]; /* empty: it has no name */
 };
 
+enum fs_new_how {
+	FS_NEW_ALONE,	 /* EEXIST when there is something */
+	FS_NEW_EITHER,	 /* in the place of what may be there */
+	FS_NEW_REPLACES, /* the same; it most likely is there */
+};
+
 /* In dir, mode 0600, for writing. 0, or -1 with errno. */
 int fs_new_open(struct fs_new *n, int dir);
 /* Owner (FS_NO_ID: as it is) and mode; the owner first, as it clears setuid bits. 0, or -1 with errno. */
 int fs_new_attributes(struct fs_new *n, uid_t uid, gid_t gid, mode_t mode);
-/* Become name. replace false: EEXIST when there is something. 0, or -1 with errno. */
-int fs_new_place(struct fs_new *n, const char *name, bool replace);
+/* Become name. 0, or -1 with errno. */
+int fs_new_place(struct fs_new *n, const char *name, enum fs_new_how how);
 /* Close it; whatever did not take its place is gone. errno is preserved. */
 void fs_new_close(struct fs_new *n);
 

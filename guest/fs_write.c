@@ -17,16 +17,26 @@ struct target {
 	bool there;
 };
 
-/* The target's directory and name, and that it is a regular file or nothing. */
-static int open_target(struct fs *fs, struct target *t)
+static int find_target(struct fs *fs, struct target *t, unsigned walk)
 {
-	unsigned walk = (fs->p.if_absent ? 0 : FS_FOLLOW) | (fs->p.parents ? FS_PARENTS : 0);
-
 	if (fs_place(&fs->root, fs->p.path, walk, &t->at) < 0)
 		return fs_fail(fs, "cannot find the directory of", NULL);
 	t->there = fstatat(t->at.dir, t->at.name, &t->st, AT_SYMLINK_NOFOLLOW) == 0;
-	if (!t->there && errno != ENOENT)
-		return fs_fail(fs, "cannot look at", NULL);
+	return t->there || errno == ENOENT ? 0 : fs_fail(fs, "cannot look at", NULL);
+}
+
+/* The target's directory and name, and that it is a regular file or nothing. */
+static int open_target(struct fs *fs, struct target *t)
+{
+	unsigned walk = fs->p.parents ? FS_PARENTS : 0;
+
+	if (find_target(fs, t, walk) < 0)
+		return -1;
+	if (t->there && S_ISLNK(t->st.st_mode) && !fs->p.if_absent) {
+		fs_at_close(&t->at);
+		if (find_target(fs, t, walk | FS_FOLLOW) < 0)
+			return -1;
+	}
 	if (t->there && fs->p.if_absent)
 		return fs_fail_errno(fs, EEXIST, "cannot make", NULL);
 	if (t->there && S_ISDIR(t->st.st_mode))
@@ -193,7 +203,10 @@ static int write_new(struct fs *fs, struct fs_new *n, const struct target *t, in
 		return -1;
 	if (set_attributes(fs, n, t) < 0 || synced(fs, n->fd) < 0 || check_unchanged(fs, t) < 0)
 		return -1;
-	if (fs_new_place(n, t->at.name, !fs->p.if_absent) < 0)
+	if (fs_new_place(n, t->at.name,
+			 fs->p.if_absent ? FS_NEW_ALONE
+			 : t->there	 ? FS_NEW_REPLACES
+					 : FS_NEW_EITHER) < 0)
 		return fs_fail(fs, "cannot put the new file in the place of", NULL);
 	return sync_directory(fs, t->at.dir);
 }
@@ -205,7 +218,7 @@ static int write_atomic(struct fs *fs, const struct target *t, int64_t *bytes)
 
 	if (check_old(fs, t) < 0)
 		return -1;
-	if (t->there && faccessat(t->at.dir, t->at.name, W_OK, 0) < 0)
+	if (t->there && geteuid() != 0 && faccessat(t->at.dir, t->at.name, W_OK, 0) < 0)
 		return fs_fail(fs, "cannot write", NULL);
 	if (check_room(fs, t->at.dir, 0) < 0)
 		return -1;

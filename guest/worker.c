@@ -85,6 +85,8 @@ static void timer_due(struct loop_timer *t)
 	}
 }
 
+static void ctl_ready(struct loop_source *src, uint32_t events);
+
 static void set_busy(struct worker *w, struct conn *c)
 {
 	list_del(&w->link);
@@ -99,47 +101,15 @@ static void set_busy(struct worker *w, struct conn *c)
 
 static void set_idle(struct worker *w)
 {
+	count_busy -= w->busy;
 	w->busy = false;
-	count_busy--;
 	loop_timer_after_ms(&w->timer,
 			    list_empty(&idle) ? AGENT_WORKER_KEEP_MS : AGENT_WORKER_IDLE_MS);
 	list_del(&w->link);
 	list_add_tail(&idle, &w->link);
 }
 
-/* The call is over for the worker. */
-static void finished(struct worker *w, const struct worker_done *done)
-{
-	struct conn *c = part(w);
-
-	if (done->leaves)
-		gone(w);
-	else
-		set_idle(w);
-	if (!c)
-		return;
-	if (done->how == WORKER_LOST)
-		conn_lost(c);
-	else if (done->how == WORKER_BROKEN)
-		conn_end(c);
-	else
-		conn_returned(c, done->caller_end, &done->rest);
-}
-
-static void ctl_ready(struct loop_source *src, uint32_t events)
-{
-	struct worker *w = container_of(src, struct worker, ctl);
-	struct worker_done done;
-	ssize_t n = recv(src->fd, &done, sizeof(done), MSG_DONTWAIT);
-
-	(void)events;
-	if (n == sizeof(done) && w->busy)
-		finished(w, &done);
-	else if (n >= 0 || (errno != EAGAIN && errno != EINTR))
-		gone(w);
-}
-
-/* Fork with the job in memory. 0, or -1 with errno. */
+/* Fork with the job in memory; NULL: it waits for one. 0, or -1 with errno. */
 static int start(struct worker *w, const struct worker_job *job)
 {
 	int fds[2];
@@ -160,6 +130,70 @@ static int start(struct worker *w, const struct worker_job *job)
 		return 0;
 	kill(w->pid, SIGKILL);
 	return -1;
+}
+
+static struct worker *new_worker(void)
+{
+	struct worker *w = count < AGENT_MAX_WORKERS ? calloc(1, sizeof(*w)) : NULL;
+
+	if (!w)
+		return NULL;
+	list_init(&w->link);
+	w->ctl.fd = -1;
+	w->timer.due = timer_due;
+	count++;
+	return w;
+}
+
+/* One that waits in the place of one that left: a client that acts as a user goes on as that user. */
+static void keep_one_ready(void)
+{
+	struct worker *w = list_empty(&idle) ? new_worker() : NULL;
+
+	if (!w)
+		return;
+	if (start(w, NULL) < 0)
+		gone(w);
+	else
+		set_idle(w);
+}
+
+static void give_back(struct conn *c, const struct worker_done *done)
+{
+	if (done->how == WORKER_LOST)
+		conn_lost(c);
+	else if (done->how == WORKER_BROKEN)
+		conn_end(c);
+	else
+		conn_returned(c, done->caller_end, &done->rest);
+}
+
+/* The call is over for the worker. */
+static void finished(struct worker *w, const struct worker_done *done)
+{
+	struct conn *c = part(w);
+
+	if (done->leaves)
+		gone(w);
+	else
+		set_idle(w);
+	if (c)
+		give_back(c, done);
+	if (done->leaves)
+		keep_one_ready();
+}
+
+static void ctl_ready(struct loop_source *src, uint32_t events)
+{
+	struct worker *w = container_of(src, struct worker, ctl);
+	struct worker_done done;
+	ssize_t n = recv(src->fd, &done, sizeof(done), MSG_DONTWAIT);
+
+	(void)events;
+	if (n == sizeof(done) && w->busy)
+		finished(w, &done);
+	else if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+		gone(w);
 }
 
 /* Another one in its place, which has not been forked yet. */
@@ -222,19 +256,7 @@ static void hand_over(struct conn *c)
 /* A free one, or one that is still to be forked; NULL: there are enough. */
 static struct worker *take(void)
 {
-	struct worker *w = NULL;
-
-	if (!list_empty(&idle))
-		return container_of(idle.prev, struct worker, link);
-	if (count < AGENT_MAX_WORKERS)
-		w = calloc(1, sizeof(*w));
-	if (!w)
-		return NULL;
-	list_init(&w->link);
-	w->ctl.fd = -1;
-	w->timer.due = timer_due;
-	count++;
-	return w;
+	return list_empty(&idle) ? new_worker() : container_of(idle.prev, struct worker, link);
 }
 
 int call_fs(struct conn *c, const struct msg_call *call, struct hutch_error *err)

@@ -54,10 +54,11 @@ static void keep_descriptors(int ctl, int conn)
 /* A worker's fault is its own: the agent's handlers power the machine off. */
 static void reset_signals(void)
 {
+	static const uint8_t faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 	sigset_t set;
 
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
+	for (size_t i = 0; i < sizeof(faults); i++)
+		signal(faults[i], SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
 	sigprocmask(SIG_SETMASK, &set, NULL);
@@ -116,7 +117,7 @@ static bool serve(const struct worker_job *job)
 _Noreturn void worker_run(int ctl, const struct worker_job *first)
 {
 	const struct sched_param none = {0};
-	struct worker_job job = *first;
+	struct worker_job job = {.fd = -1};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "hutch-fs");
@@ -126,10 +127,15 @@ _Noreturn void worker_run(int ctl, const struct worker_job *first)
 	 */
 	syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &none);
 	reset_signals();
-	keep_descriptors(ctl, job.fd);
+	keep_descriptors(ctl, first ? first->fd : -1);
 	umask(0);
-	job.fd = FD_CONN;
-	while (serve(&job) && receive_job(&job))
+	if (first) {
+		job = *first;
+		job.fd = FD_CONN;
+		if (!serve(&job))
+			_exit(0);
+	}
+	while (receive_job(&job) && serve(&job))
 		continue;
 	_exit(0);
 }

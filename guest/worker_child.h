@@ -6,8 +6,8 @@
 #include "guest/worker.h"
 
 /*
- * Serve first, then what comes over ctl, until it is closed. first->fd, ctl and /proc are kept of all the
- * agent's descriptors.
+ * Serve first (NULL: none), then what comes over ctl, until it is closed. Of the agent's descriptors first->fd,
+ * ctl and /proc are kept.
  */
 _Noreturn void worker_run(int ctl, const struct worker_job *first);
 /* Over ctl to a worker that waits. 0, or -1 with errno: it is not to be used any more. */

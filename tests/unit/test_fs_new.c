@@ -89,7 +89,7 @@ START_TEST(a_new_name)
 	ck_assert(_i == 1 ||
 		  entries() == 0); /* nobody sees it yet, unless the file system has no O_TMPFILE */
 	ck_assert_int_eq(fs_new_attributes(&n, (uid_t)-1, (gid_t)-1, 04751), 0);
-	ck_assert_int_eq(fs_new_place(&n, "f", false), 0);
+	ck_assert_int_eq(fs_new_place(&n, "f", FS_NEW_ALONE), 0);
 	fs_new_close(&n);
 	ck_assert_uint_eq(entries(), 1);
 	holds("f", "new");
@@ -101,13 +101,14 @@ END_TEST
 
 START_TEST(in_the_place_of_another)
 {
+	enum fs_new_how how = _i / 2 ? FS_NEW_REPLACES : FS_NEW_EITHER;
 	struct fs_new n;
 
-	set_way(_i);
+	set_way(_i % 2);
 	put("f", "old");
 	ck_assert_int_eq(linkat(dir, "f", dir, "g", 0), 0);
 	begin(&n, "new");
-	ck_assert_int_eq(fs_new_place(&n, "f", true), 0);
+	ck_assert_int_eq(fs_new_place(&n, "f", how), 0);
 	fs_new_close(&n);
 	ck_assert_uint_eq(entries(), 2);
 	holds("f", "new");
@@ -123,9 +124,9 @@ START_TEST(not_in_the_place_of_another)
 	put("f", "old");
 	ck_assert_int_eq(symlinkat("nowhere", dir, "l"), 0);
 	begin(&n, "new");
-	ck_assert_int_eq(fs_new_place(&n, "f", false), -1);
+	ck_assert_int_eq(fs_new_place(&n, "f", FS_NEW_ALONE), -1);
 	ck_assert_int_eq(errno, EEXIST);
-	ck_assert_int_eq(fs_new_place(&n, "l", false), -1);
+	ck_assert_int_eq(fs_new_place(&n, "l", FS_NEW_ALONE), -1);
 	ck_assert_int_eq(errno, EEXIST);
 	fs_new_close(&n);
 	ck_assert_uint_eq(entries(), 2);
@@ -145,7 +146,7 @@ START_TEST(given_up)
 	ck_assert_uint_eq(entries(), 0);
 	ck_assert_int_eq(mkdirat(dir, "d", 0700), 0);
 	begin(&n, "new");
-	ck_assert_int_eq(fs_new_place(&n, "d", true), -1);
+	ck_assert_int_eq(fs_new_place(&n, "d", FS_NEW_EITHER), -1);
 	ck_assert_int_eq(errno, EISDIR);
 	fs_new_close(&n);
 	ck_assert_uint_eq(entries(), 1);
@@ -173,7 +174,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, a_new_name, 0, 2);
-	tcase_add_loop_test(t, in_the_place_of_another, 0, 2);
+	tcase_add_loop_test(t, in_the_place_of_another, 0, 4);
 	tcase_add_loop_test(t, not_in_the_place_of_another, 0, 2);
 	tcase_add_loop_test(t, given_up, 0, 2);
 	tcase_add_loop_test(t, no_directory_any_more, 0, 2);
