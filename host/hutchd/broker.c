@@ -88,12 +88,20 @@ static int start_launcher(struct broker *b, struct hutch_error *err)
 	return b->launcher ? 0 : -1;
 }
 
+void broker_give_up(struct broker *b)
+{
+	const struct timeval tv = {.tv_usec = GIVE_UP_MS * 1000};
+
+	log_error("broker", "ends for want of a launcher");
+	event_base_loopexit(b->loop.base, &tv);
+}
+
 /*
  * No VM can be started any more, and a launcher cannot be forked from here (later, the broker's own seccomp filter would
- * be passed on). What lives is served on; the first vm.create is refused and ends the broker, for whoever looks
- * after it to start it again.
+ * be passed on). What lives is served on; the first vm.create that fails for it ends the broker, for whoever looks
+ * after it to start it again: one that was under way when the launcher died, or one that is refused later.
  */
-static void on_launcher_lost(void *arg)
+static void on_launcher_lost(void *arg, bool start_failed)
 {
 	struct broker *b = arg;
 
@@ -102,14 +110,8 @@ static void on_launcher_lost(void *arg)
 	b->launcher_lost = true;
 	log_error("broker",
 		  "the launcher has died: no VM can be started until hutchd is started again");
-}
-
-void broker_give_up(struct broker *b)
-{
-	const struct timeval tv = {.tv_usec = GIVE_UP_MS * 1000};
-
-	log_error("broker", "ends for want of a launcher");
-	event_base_loopexit(b->loop.base, &tv);
+	if (start_failed)
+		broker_give_up(b);
 }
 
 static bool unfinished(const struct broker *b)

@@ -59,7 +59,8 @@ struct launcher {
 	struct job_list unsent, sent;
 	unsigned sent_count;
 	uint64_t next_tag;
-	void (*lost)(void *arg);
+	bool start_failed; /* for want of it */
+	launcher_lost_fn *lost;
 	void *arg;
 };
 
@@ -234,6 +235,7 @@ static void tell_lost(evutil_socket_t fd, short what, void *arg)
 					     .stage = "launcher",
 					     .wait_status = LAUNCH_STATUS_UNKNOWN};
 
+		l->start_failed |= job->req.op == LAUNCH_SPAWN;
 		if (job->done)
 			job->done(job->arg, &reply, -1);
 		next = TAILQ_NEXT(job, link);
@@ -242,7 +244,7 @@ static void tell_lost(evutil_socket_t fd, short what, void *arg)
 	}
 	TAILQ_INIT(&l->sent);
 	if (l->lost)
-		l->lost(l->arg);
+		l->lost(l->arg, l->start_failed);
 }
 
 static void lose(struct launcher *l, const char *why)
@@ -345,8 +347,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 	send_jobs(arg);
 }
 
-void launcher_attach(struct launcher *l, struct event_base *base, void (*lost)(void *arg),
-		     void *arg)
+void launcher_attach(struct launcher *l, struct event_base *base, launcher_lost_fn *lost, void *arg)
 {
 	l->lost = lost;
 	l->arg = arg;
@@ -362,6 +363,7 @@ struct launch_job *launcher_submit(struct launcher *l, const struct launch_reque
 	struct launch_job *job;
 
 	if (l->sock < 0) {
+		l->start_failed |= req->op == LAUNCH_SPAWN;
 		errno = EPIPE;
 		return NULL;
 	}

@@ -8,6 +8,7 @@
 #define HUTCH_HOST_LAUNCHER_H
 
 #include <event2/event.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -25,10 +26,10 @@ struct launcher_config {
 
 /* Forks the launcher process; call it before threads or loops exist. NULL with err. */
 struct launcher *launcher_create(const struct launcher_config *config, struct hutch_error *err);
-/*
- * Start listening to its replies on base. lost is called when the launcher died; arg is passed on.
- */
-void launcher_attach(struct launcher *l, struct event_base *base, void (*lost)(void *arg),
+/* The launcher died; start_failed: a VM that was to be started had its failure from that. */
+typedef void launcher_lost_fn(void *arg, bool start_failed);
+/* Start listening to its replies on base. */
+void launcher_attach(struct launcher *l, struct event_base *base, launcher_lost_fn *lost,
 		     void *arg);
 /*
  * "qemu" or "test"; the path and the version text of the VMM ("7.2.22", empty when it could not be

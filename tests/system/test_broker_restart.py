@@ -193,6 +193,32 @@ def test_lost_launcher_is_replaced_or_told(rig):
     sandbox = rig.create()
     (launcher,) = rig.launchers()
     os.kill(launcher, signal.SIGKILL)
+    _created_or_restarted(rig)
+    assert sandbox.exec("echo ok").stdout == "ok\n"
+
+
+def test_launcher_lost_during_a_start(rig):
+    """A VM that the dying launcher was to start: its creation fails, and the broker does not live on without one."""
+    sandbox = rig.create()
+    (launcher,) = rig.launchers()
+    os.kill(launcher, signal.SIGSTOP)
+    killer = threading.Thread(target=_kill_when_two_vms, args=(rig, launcher))
+    killer.start()
+    try:
+        _created_or_restarted(rig)
+    finally:
+        killer.join()
+    assert sandbox.exec("echo ok").stdout == "ok\n"
+
+
+def _kill_when_two_vms(rig, launcher):
+    try:
+        procs.eventually(lambda: len(rig.client.vms()) == 2, 5, "the VM to be listed")
+    finally:
+        os.kill(launcher, signal.SIGKILL)
+
+
+def _created_or_restarted(rig):
     try:
         with rig.create() as other:
             assert other.exec("echo ok").stdout == "ok\n"
@@ -200,7 +226,6 @@ def test_lost_launcher_is_replaced_or_told(rig):
         assert e.kind in ("start_failed", "internal", "not_dispatched", "outcome_unknown"), e
         assert rig.process.wait(10) != 0
         rig.start()
-    assert sandbox.exec("echo ok").stdout == "ok\n"
 
 
 def test_clients_of_a_dying_broker_are_told(rig):

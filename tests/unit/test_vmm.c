@@ -32,7 +32,7 @@
 static struct event_base *base;
 static struct launcher *launcher;
 static struct template tpl;
-static bool lost;
+static bool lost, lost_a_start;
 static char self[256];
 
 struct vm {
@@ -92,10 +92,11 @@ static void on_exited(void *arg, const char *reason)
 
 static const struct vmm_callbacks callbacks = {on_spawned, on_up, on_failed, on_exited};
 
-static void on_lost(void *arg)
+static void on_lost(void *arg, bool start_failed)
 {
 	(void)arg;
 	lost = true;
+	lost_a_start = start_failed;
 }
 
 static void make_template(void)
@@ -137,7 +138,7 @@ static void make(void)
 	ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
 	setenv("HUTCH_SELF", self, 1);
 	make_template();
-	lost = false;
+	lost = lost_a_start = false;
 }
 
 static void play(const char *part)
@@ -892,6 +893,7 @@ START_TEST(a_launcher_that_dies)
 	rig_run(base, &vm.up);
 	kill(launcher_pid(), SIGKILL);
 	rig_run(base, &lost);
+	ck_assert(!lost_a_start);
 	ck_assert(!vm.over);
 	name_vm(&other, 2);
 	config = config_of(&other);
@@ -916,7 +918,7 @@ START_TEST(a_launcher_that_dies_with_requests)
 	rig_run(base, &vm.over);
 	ck_assert(vm.failed);
 	ck_assert_str_eq(vm.err.stage, "launcher");
-	ck_assert(lost);
+	ck_assert(lost && lost_a_start);
 	check_gone(&vm);
 }
 END_TEST
