@@ -28,7 +28,7 @@ struct agent {
 	uint64_t started_ns;
 	int null_fd; /* /dev/null, read and write */
 	int proc_fd; /* /proc, so that covering it hides nothing from the agent; -1: there is none */
-	bool oom_protected;   /* own oom_score_adj is -1000; children reset theirs */
+	int oom_fd;  /* own oom_score_adj, which is -1000; -1: not protected */
 	struct rlimit nofile; /* what commands get */
 	int nice;	      /* own; commands get 0 where that is allowed */
 };

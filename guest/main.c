@@ -27,7 +27,7 @@
 #include "guest/ring.h"
 #include "guest/worker.h"
 
-struct agent agent = {.null_fd = -1, .proc_fd = -1};
+struct agent agent = {.null_fd = -1, .proc_fd = -1, .oom_fd = -1};
 
 struct options {
 	const char *unix_path, *dial_path, *cgroup;
@@ -166,9 +166,11 @@ static void protect_from_oom(void)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-	agent.oom_protected = fd >= 0 && write(fd, "-1000", 5) == 5;
-	if (!agent.oom_protected)
-		boot_failed("oom_score_adj");
+	if (fd >= 0 && write(fd, "-1000", 5) == 5) {
+		agent.oom_fd = fd;
+		return;
+	}
+	boot_failed("oom_score_adj");
 	if (fd >= 0)
 		close(fd);
 }

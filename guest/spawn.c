@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "guest/agent.h"
+#include "guest/log.h"
 
 /* The sanitizers' shadow memory belongs to the agent; the child must not touch it. */
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined"), no_stack_protector))
@@ -152,15 +153,6 @@ static IN_CHILD void child_stdio(struct spawn *s)
 		check(s, SPAWN_TTY, RAW(ioctl, 0, TIOCSCTTY, 0));
 }
 
-/* vfork: the kernel changes this process's score alone, though the memory is shared. */
-static IN_CHILD void child_oom_score(struct spawn *s)
-{
-	long fd = RAW(openat, agent.proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
-
-	check(s, SPAWN_OOM, fd);
-	check(s, SPAWN_OOM, RAW(write, fd, "0", 1));
-}
-
 static IN_CHILD void child_user(struct spawn *s)
 {
 	const struct user *u = s->user;
@@ -196,17 +188,18 @@ static IN_CHILD void append(char *to, size_t *at, const char *from, size_t n)
 		((volatile char *)to)[(*at)++] = from[i];
 }
 
-/* Is there something at s->path? Tells a missing program from a missing interpreter. */
-static IN_CHILD bool path_exists(struct spawn *s)
-{
-	return RAW(faccessat, AT_FDCWD, s->path, 0) == 0;
-}
-
+/*
+ * It asks first whether anything is there: execve makes a whole address space before it finds out, and its ENOENT is also
+ * that of a missing interpreter.
+ */
 static IN_CHILD long try_exec(struct spawn *s)
 {
-	long ret = RAW(execve, s->path, s->argv, s->envp);
+	long ret = RAW(faccessat, AT_FDCWD, s->path, F_OK);
 
-	if (ret == -ENOENT && path_exists(s))
+	if (ret < 0)
+		return ret;
+	ret = RAW(execve, s->path, s->argv, s->envp);
+	if (ret == -ENOENT)
 		child_fail(s, SPAWN_INTERPRETER, ret);
 	return ret;
 }
@@ -264,8 +257,6 @@ static IN_CHILD void child_main(void *arg)
 
 	check(s, SPAWN_SETSID, RAW(setsid, 0));
 	child_stdio(s);
-	if (agent.oom_protected)
-		child_oom_score(s);
 	check(s, SPAWN_LIMITS, RAW(prlimit64, 0, RLIMIT_NOFILE, &agent.nofile, 0));
 	if (agent.nice)
 		RAW(setpriority, PRIO_PROCESS, 0, 0);
@@ -280,6 +271,16 @@ static IN_CHILD void child_main(void *arg)
 }
 
 /* In the agent */
+
+/*
+ * A child has the agent's score, and to change its own it would have to look itself up in /proc, which costs more than
+ * the clone. So the agent's is that of a command for this moment, in which it is not at risk: the kernel never
+ * kills a PID 1 for want of memory, and a service of its size last of all.
+ */
+static int set_oom_score(const char *score, size_t n)
+{
+	return agent.oom_fd < 0 || write(agent.oom_fd, score, n) == (ssize_t)n ? 0 : -1;
+}
 
 int spawn_run(struct spawn *s)
 {
@@ -298,7 +299,14 @@ int spawn_run(struct spawn *s)
 	s->failed = SPAWN_OK;
 	s->errnum = 0;
 	s->path[0] = '\0';
+	if (set_oom_score("0", 1) < 0) {
+		s->failed = SPAWN_OOM;
+		s->errnum = errno;
+		return -1;
+	}
 	ret = raw_clone3(&args, sizeof(args), child_main, s);
+	if (set_oom_score("-1000", 5) < 0)
+		log_info("own oom_score_adj: %m");
 	if (ret < 0) {
 		s->failed = SPAWN_CLONE;
 		s->errnum = (int)-ret;

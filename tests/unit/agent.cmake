@@ -5,7 +5,7 @@ hutch_unit_test(agent_user SOURCES ${guest}/user.c ${guest}/lines.c LIBS hutch_p
 hutch_unit_test(agent_env SOURCES ${guest}/env.c LIBS hutch_protocol)
 hutch_unit_test(agent_loop SOURCES ${guest}/loop.c ${guest}/log.c)
 hutch_unit_test(agent_parse SOURCES ${guest}/lines.c ${guest}/procwalk.c LIBS hutch_protocol)
-hutch_unit_test(agent_spawn SOURCES ${guest}/spawn.c)
+hutch_unit_test(agent_spawn SOURCES ${guest}/spawn.c ${guest}/log.c)
 # All of it but main.
 set(agent_all ${HUTCH_AGENT_SOURCES})
 list(FILTER agent_all EXCLUDE REGEX "/main\\.c$")

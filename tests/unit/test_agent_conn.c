@@ -23,7 +23,7 @@
 #include "guest/ring.h"
 #include "protocol/msg_exec.h"
 
-struct agent agent = {.null_fd = -1, .proc_fd = -1};
+struct agent agent = {.null_fd = -1, .proc_fd = -1, .oom_fd = -1};
 
 static void stop(struct loop_task *t)
 {

@@ -15,7 +15,7 @@
 #include "guest/lines.h"
 #include "guest/procwalk.h"
 
-struct agent agent = {.null_fd = -1, .proc_fd = -1};
+struct agent agent = {.null_fd = -1, .proc_fd = -1, .oom_fd = -1};
 
 START_TEST(test_stat)
 {

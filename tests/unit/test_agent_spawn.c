@@ -14,7 +14,7 @@
 #include "guest/agent.h"
 #include "guest/spawn.h"
 
-struct agent agent = {.null_fd = -1, .proc_fd = -1};
+struct agent agent = {.null_fd = -1, .proc_fd = -1, .oom_fd = -1};
 
 static char dir[64];
 static char *no_env[] = {NULL};
