@@ -7,38 +7,52 @@
 #define DEFAULT_TEMPLATE "base"
 
 /* Pairs whose value is nil count as absent. */
-static void drop_nil_pairs(struct vm_create *m)
+static size_t drop_nil_pairs(char **pairs, size_t count)
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < m->metadata_pairs; i++) {
-		if (!m->metadata[2 * i + 1])
+	for (size_t i = 0; i < count; i++) {
+		if (!pairs[2 * i + 1])
 			continue;
-		m->metadata[2 * kept] = m->metadata[2 * i];
-		m->metadata[2 * kept + 1] = m->metadata[2 * i + 1];
+		pairs[2 * kept] = pairs[2 * i];
+		pairs[2 * kept + 1] = pairs[2 * i + 1];
 		kept++;
 	}
-	if (m->metadata)
-		m->metadata[2 * kept] = NULL;
-	m->metadata_pairs = kept;
+	if (pairs)
+		pairs[2 * kept] = NULL;
+	return kept;
 }
 
-static void get_metadata(struct vm_create *m, struct mp_reader *r)
+static void get_metadata(struct mp_reader *r, char ***pairs, size_t *count)
 {
 	size_t bytes = 0;
 
-	mp_get_strmap(r, "metadata", HUTCH_MAX_METADATA, &m->metadata, &m->metadata_pairs);
+	mp_get_strmap(r, "metadata", HUTCH_MAX_METADATA, pairs, count);
 	if (!mp_ok(r))
 		return;
-	drop_nil_pairs(m);
-	for (size_t i = 0; i < m->metadata_pairs; i++) {
-		if (!m->metadata[2 * i][0])
+	*count = drop_nil_pairs(*pairs, *count);
+	for (size_t i = 0; i < *count; i++) {
+		if (!(*pairs)[2 * i][0])
 			mp_fail(r, "metadata has an empty key; keys must not be empty");
-		bytes += strlen(m->metadata[2 * i]) + strlen(m->metadata[2 * i + 1]);
+		bytes += strlen((*pairs)[2 * i]) + strlen((*pairs)[2 * i + 1]);
 	}
 	if (bytes > HUTCH_MAX_METADATA_BYTES)
 		mp_fail(r, "metadata is %zu bytes; it must be at most %u", bytes,
 			HUTCH_MAX_METADATA_BYTES);
+}
+
+/* A snapshot says what it is a snapshot of. */
+static void get_origin(struct vm_create *m, struct mp_reader *r)
+{
+	mp_get_name(r, "template", HUTCH_MAX_TEMPLATE_NAME, m->template_name,
+		    sizeof(m->template_name));
+	mp_get_name(r, "snapshot", HUTCH_MAX_SNAPSHOT_NAME, m->snapshot, sizeof(m->snapshot));
+	mp_get_bool(r, "cold", &m->cold);
+	mp_get_bool(r, "secrets", &m->secrets);
+	if (m->snapshot[0] && mp_find(r, "template"))
+		mp_fail(r, "'template' and 'snapshot' exclude each other");
+	if (m->snapshot[0] && m->cold)
+		mp_fail(r, "'cold' and 'snapshot' exclude each other");
 }
 
 int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct hutch_error *err)
@@ -51,14 +65,13 @@ int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct
 	m->timeout_ms = HUTCH_DEFAULT_BOOT_TIMEOUT_MS;
 	if (mp_params_open(&m->doc, &r, params, len, "vm.create", err) < 0)
 		return -1;
-	mp_get_name(&r, "template", HUTCH_MAX_TEMPLATE_NAME, m->template_name,
-		    sizeof(m->template_name));
+	get_origin(m, &r);
 	mp_get_name(&r, "name", HUTCH_MAX_VM_NAME, m->name, sizeof(m->name));
 	mp_get_uint(&r, "ttl_ms", 1, HUTCH_MAX_TTL_MS, &m->ttl_ms);
 	mp_get_uint(&r, "timeout_ms", 1, HUTCH_MAX_BOOT_TIMEOUT_MS, &m->timeout_ms);
 	mp_get_u32(&r, "memory_mib", HUTCH_MIN_MEMORY_MIB, HUTCH_MAX_MEMORY_MIB, &m->memory_mib);
 	mp_get_u32(&r, "vcpus", 1, HUTCH_MAX_VCPUS, &m->vcpus);
-	get_metadata(m, &r);
+	get_metadata(&r, &m->metadata, &m->metadata_pairs);
 	return mp_ok(&r) ? 0 : -1;
 }
 
@@ -73,6 +86,9 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 	mp_map_begin(out);
 	if (m->template_name[0] && strcmp(m->template_name, DEFAULT_TEMPLATE) != 0)
 		mp_kv_str(out, "template", m->template_name);
+	mp_kv_text(out, "snapshot", m->snapshot);
+	mp_kv_true(out, "cold", m->cold);
+	mp_kv_true(out, "secrets", m->secrets);
 	mp_kv_text(out, "name", m->name);
 	if (m->ttl_ms != HUTCH_DEFAULT_TTL_MS)
 		mp_kv_uint_unless(out, "ttl_ms", m->ttl_ms, 0);
@@ -88,6 +104,36 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 		mp_map_end(out);
 	}
 	mp_map_end(out);
+}
+
+int vm_fork_decode(struct vm_fork *m, const void *params, size_t len, struct hutch_error *err)
+{
+	struct mp_reader r;
+	size_t pairs = 0, room;
+
+	memset(m, 0, sizeof(*m));
+	m->count = 1;
+	m->timeout_ms = HUTCH_DEFAULT_BOOT_TIMEOUT_MS;
+	if (mp_params_open(&m->doc, &r, params, len, "vm.fork", err) < 0)
+		return -1;
+	mp_get_u32(&r, "count", 1, HUTCH_MAX_FORK, &m->count);
+	mp_get_name(&r, "name", HUTCH_MAX_VM_NAME, m->name, sizeof(m->name));
+	mp_get_uint(&r, "ttl_ms", 1, HUTCH_MAX_TTL_MS, &m->ttl_ms);
+	mp_get_uint(&r, "timeout_ms", 1, HUTCH_MAX_BOOT_TIMEOUT_MS, &m->timeout_ms);
+	mp_get_bool(&r, "allow_secrets", &m->allow_secrets);
+	get_metadata(&r, &m->metadata, &pairs);
+	m->has_metadata = mp_find(&r, "metadata") != NULL;
+	room = HUTCH_MAX_VM_NAME - (m->count > 1 ? strlen("-64") : 0);
+	if (strlen(m->name) > room)
+		mp_fail(&r, "'name' is %zu bytes; with this count it must be at most %zu",
+			strlen(m->name), room);
+	return mp_ok(&r) ? 0 : -1;
+}
+
+void vm_fork_free(struct vm_fork *m)
+{
+	mp_doc_free(&m->doc);
+	memset(m, 0, sizeof(*m));
 }
 
 int vm_set_ttl_decode(uint64_t *ttl_ms, const void *params, size_t len, struct hutch_error *err)

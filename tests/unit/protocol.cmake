@@ -6,6 +6,6 @@ target_link_options(test_codec PRIVATE -Wl,--wrap=malloc,--wrap=realloc,--wrap=m
 hutch_unit_test(mp_reader SOURCES mp_text.c LIBS hutch_protocol)
 hutch_unit_test(mp_buf LIBS hutch_protocol)
 target_link_options(test_mp_buf PRIVATE -Wl,--wrap=realloc)
-foreach(family msg msg_exec_start msg_exec msg_event msg_agent msg_vm)
+foreach(family msg msg_exec_start msg_exec msg_event msg_agent msg_vm msg_snapshot)
 	hutch_unit_test(${family} SOURCES mp_text.c mp_mutate.c LIBS hutch_protocol)
 endforeach()

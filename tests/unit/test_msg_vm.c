@@ -80,6 +80,11 @@ static const struct {
 	{"{'template':''}",
 	 "template is \"\"; it must be 1 to 64 of A-Z a-z 0-9 . _ -, not starting "
 	 "with . or -"},
+	{"{'snapshot':'..'}",
+	 "snapshot is \"..\"; it must be 1 to 64 of A-Z a-z 0-9 . _ -, not starting with . or -"},
+	{"{'snapshot':'s','template':'base'}", "'template' and 'snapshot' exclude each other"},
+	{"{'snapshot':'s','cold':true}", "'cold' and 'snapshot' exclude each other"},
+	{"{'cold':1}", "cold is an integer; it must be a boolean"},
 	{"{'name':'a/b'}",
 	 "name is \"a/b\"; it must be 1 to 128 of A-Z a-z 0-9 . _ -, not starting with . or -"},
 	{"{'name':7}", "name is an integer; it must be a text"},
@@ -114,6 +119,94 @@ START_TEST(create_is_refused)
 	ck_assert_str_eq(err.message, want);
 	vm_create_free(&m);
 	free(buf);
+}
+END_TEST
+
+START_TEST(create_from_a_snapshot)
+{
+	struct vm_create m;
+	struct hutch_error err;
+	struct mp_buf b = {0};
+	size_t len;
+	uint8_t *buf = mp_text("{'snapshot':'s.1','secrets':true}", &len);
+
+	ck_assert_int_eq(vm_create_decode(&m, buf, len, &err), 0);
+	ck_assert(m.secrets && !m.cold);
+	ck_assert_str_eq(m.snapshot, "s.1");
+	vm_create_encode_params(&b, &m);
+	ck_assert(!b.failed);
+	vm_create_free(&m);
+	ck_assert_int_eq(vm_create_decode(&m, b.data, b.len, &err), 0);
+	ck_assert(m.secrets && strcmp(m.snapshot, "s.1") == 0);
+	vm_create_free(&m);
+	mp_buf_free(&b);
+	free(buf);
+}
+END_TEST
+
+static const struct {
+	const char *text, *message;
+} forks[] = {
+	{"{'count':0}", "vm.fork: count is 0; it must be 1 to 64"},
+	{"{'count':65}", "vm.fork: count is 65; it must be 1 to 64"},
+	{"{'name':'-'}",
+	 "vm.fork: name is \"-\"; it must be 1 to 128 of A-Z a-z 0-9 . _ -, not starting with . or -"},
+	{"{'ttl_ms':0}", "vm.fork: ttl_ms is 0; it must be 1 to 2592000000"},
+	{"{'allow_secrets':1}", "vm.fork: allow_secrets is an integer; it must be a boolean"},
+	{"{'metadata':{'':'x'}}", "vm.fork: metadata has an empty key; keys must not be empty"},
+};
+
+START_TEST(fork_is_refused)
+{
+	struct hutch_error err;
+	struct vm_fork m;
+	size_t len;
+	uint8_t *buf = mp_text(forks[_i].text, &len);
+
+	ck_assert_int_eq(vm_fork_decode(&m, buf, len, &err), -1);
+	ck_assert_int_eq(err.kind, HUTCH_E_INVALID);
+	ck_assert_str_eq(err.message, forks[_i].message);
+	vm_fork_free(&m);
+	free(buf);
+}
+END_TEST
+
+START_TEST(fork_params)
+{
+	static const char text[] =
+		"{'count':64,'name':'w','ttl_ms':5,'metadata':{'a':nil,'b':'2'}}";
+	struct hutch_error err;
+	struct mp_buf b = {0};
+	struct vm_fork m;
+	char name[129];
+	size_t len;
+	uint8_t *buf = mp_text(text, &len);
+
+	ck_assert_int_eq(vm_fork_decode(&m, NULL, 0, &err), 0);
+	ck_assert(m.count == 1 && !m.name[0] && !m.ttl_ms && m.timeout_ms == 60000 &&
+		  !m.has_metadata);
+	vm_fork_free(&m);
+	ck_assert_int_eq(vm_fork_decode(&m, buf, len, &err), 0);
+	ck_assert(m.count == 64 && m.ttl_ms == 5 && m.has_metadata);
+	ck_assert_str_eq(m.metadata[0], "b");
+	ck_assert_ptr_null(m.metadata[2]);
+	vm_fork_free(&m);
+	free(buf);
+
+	memset(name, 'n', sizeof(name));
+	name[126] = '\0';
+	for (unsigned count = 1; count <= 2; count++) {
+		mp_map_begin(&b);
+		mp_kv_uint(&b, "count", count);
+		mp_kv_str(&b, "name", name);
+		mp_map_end(&b);
+		ck_assert_int_eq(vm_fork_decode(&m, b.data, b.len, &err), count == 1 ? 0 : -1);
+		vm_fork_free(&m);
+		mp_buf_free(&b);
+		mp_buf_init(&b, 0);
+	}
+	ck_assert_str_eq(err.message,
+			 "vm.fork: 'name' is 126 bytes; with this count it must be at most 125");
 }
 END_TEST
 
@@ -216,6 +309,15 @@ static int decode_create(const void *buf, size_t len, struct hutch_error *err)
 	return rc;
 }
 
+static int decode_fork(const void *buf, size_t len, struct hutch_error *err)
+{
+	struct vm_fork m;
+	int rc = vm_fork_decode(&m, buf, len, err);
+
+	vm_fork_free(&m);
+	return rc;
+}
+
 static int decode_remove(const void *buf, size_t len, struct hutch_error *err)
 {
 	char name[HUTCH_MAX_TEMPLATE_NAME + 1];
@@ -227,6 +329,7 @@ START_TEST(prefixes_and_mutations)
 {
 	mp_mutate(FULL, decode_create);
 	mp_mutate("{'name':'base'}", decode_remove);
+	mp_mutate("{'count':64,'name':'w','ttl_ms':5,'metadata':{'a':nil,'b':'2'}}", decode_fork);
 }
 END_TEST
 
@@ -241,6 +344,9 @@ int main(void)
 	tcase_add_test(tc, create_defaults);
 	tcase_add_test(tc, create_round_trip);
 	tcase_add_loop_test(tc, create_is_refused, 0, COUNT(refusals));
+	tcase_add_test(tc, create_from_a_snapshot);
+	tcase_add_loop_test(tc, fork_is_refused, 0, COUNT(forks));
+	tcase_add_test(tc, fork_params);
 	tcase_add_loop_test(tc, metadata_limits, 0, 3);
 	tcase_add_loop_test(tc, small_params, 0, COUNT(smalls));
 	tcase_add_test(tc, prefixes_and_mutations);
