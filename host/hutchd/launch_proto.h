@@ -26,6 +26,8 @@
 #define VMM_MAX_MEMORY_MIB 65536u
 #define VMM_MAX_VCPUS	   32u
 #define VMM_MIN_CID	   3u
+/* Memory layers over a base. Their descriptors travel in one message, which takes 253 (SCM_MAX_FD). */
+#define LAUNCH_MAX_LAYERS 100u
 
 /* A VMM's fixed descriptors; 0 is /dev/null, 1 and 2 are vmm.log. */
 enum vmm_fd {
@@ -37,6 +39,7 @@ enum vmm_fd {
 	VMM_FD_CONSOLE = 7, /* console.log, write only, append */
 	VMM_FD_KERNEL = 8,  /* QEMU only */
 	VMM_FD_INITRAMFS = 9,
+	VMM_FD_ROOT = 10, /* the root disk, read only; a template may have none */
 	VMM_FD_END
 };
 
@@ -67,6 +70,7 @@ struct launch_spawn {
 	char template_name[72];
 	char kernel[64]; /* names in the template's directory */
 	char initramfs[64];
+	char root[64]; /* the root disk; empty: none */
 	char cmdline[512];
 	uint32_t accel; /* enum launch_accel */
 	uint32_t memory_mib;
@@ -119,8 +123,8 @@ struct launch_hello {
 static_assert(sizeof(((struct launch_spawn *)0)->id) > HUTCH_UUID_LEN, "an id fits");
 static_assert(sizeof(((struct launch_spawn *)0)->template_name) > HUTCH_MAX_TEMPLATE_NAME,
 	      "a name fits");
-static_assert(sizeof(struct launch_spawn) == 784, "no hidden padding");
-static_assert(sizeof(struct launch_request) == 800, "no hidden padding");
+static_assert(sizeof(struct launch_spawn) == 848, "no hidden padding");
+static_assert(sizeof(struct launch_request) == 864, "no hidden padding");
 static_assert(sizeof(struct launch_reply) == 328, "no hidden padding");
 static_assert(sizeof(struct launch_hello) == 328, "no hidden padding");
 

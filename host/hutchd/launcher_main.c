@@ -166,6 +166,7 @@ static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
 		       name_ok(r->spawn.template_name, sizeof(r->spawn.template_name)) &&
 		       name_ok(r->spawn.kernel, sizeof(r->spawn.kernel)) &&
 		       name_ok(r->spawn.initramfs, sizeof(r->spawn.initramfs)) &&
+		       (!r->spawn.root[0] || name_ok(r->spawn.root, sizeof(r->spawn.root))) &&
 		       TEXT_OK(r->spawn.cmdline);
 	case LAUNCH_REAP:
 		return nfds == 0 && id_ok(r->reap.id, sizeof(r->reap.id)) && r->reap.pid > 1 &&

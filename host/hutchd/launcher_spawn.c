@@ -72,12 +72,20 @@ static int open_template_file(int dir, const char *name)
 }
 
 /*
- * Kernel and initramfs stay what they are now, even if the template is removed or replaced
- * meanwhile.
+ * Kernel, initramfs and root disk stay what they are now, even if the template is removed or
+ * replaced meanwhile.
  */
 static int open_template(const struct launcher_setup *setup, const struct launch_spawn *req,
 			 struct vmm_image *image, struct launch_reply *reply)
 {
+	const struct {
+		enum vmm_fd fd;
+		const char *what, *name;
+	} files[] = {
+		{VMM_FD_KERNEL, "kernel", req->kernel},
+		{VMM_FD_INITRAMFS, "initramfs", req->initramfs},
+		{VMM_FD_ROOT, "root disk", req->root},
+	};
 	char path[sizeof(setup->template_dir) + sizeof(req->template_name) + sizeof(req->kernel) +
 		  2];
 	int dir, n;
@@ -86,16 +94,14 @@ static int open_template(const struct launcher_setup *setup, const struct launch
 	dir = dir_open(AT_FDCWD, path);
 	if (dir < 0)
 		return launch_fail(reply, errno, "template", path);
-	image->fds[VMM_FD_KERNEL] = open_template_file(dir, req->kernel);
-	if (image->fds[VMM_FD_KERNEL] < 0) {
-		snprintf(path + n, sizeof(path) - (size_t)n, "/%s", req->kernel);
-		launch_fail(reply, errno, "kernel", path);
-	} else {
-		image->fds[VMM_FD_INITRAMFS] = open_template_file(dir, req->initramfs);
-		if (image->fds[VMM_FD_INITRAMFS] < 0) {
-			snprintf(path + n, sizeof(path) - (size_t)n, "/%s", req->initramfs);
-			launch_fail(reply, errno, "initramfs", path);
-		}
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && !reply->errnum; i++) {
+		if (!files[i].name[0])
+			continue;
+		image->fds[files[i].fd] = open_template_file(dir, files[i].name);
+		if (image->fds[files[i].fd] >= 0)
+			continue;
+		snprintf(path + n, sizeof(path) - (size_t)n, "/%s", files[i].name);
+		launch_fail(reply, errno, files[i].what, path);
 	}
 	fd_close(&dir);
 	return reply->errnum ? -1 : 0;
@@ -130,6 +136,7 @@ static void close_image(struct vmm_image *image)
 	fd_close(&image->fds[VMM_FD_CONSOLE]);
 	fd_close(&image->fds[VMM_FD_KERNEL]);
 	fd_close(&image->fds[VMM_FD_INITRAMFS]);
+	fd_close(&image->fds[VMM_FD_ROOT]);
 }
 
 static char *find_env(const char *name_and_equals)

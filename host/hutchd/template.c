@@ -72,6 +72,14 @@ static int get_file(const json_t *root, const char *template, const char *field,
 	return name_ok(out, size - 1) ? 0 : invalid(err, template, field, "is not a file name");
 }
 
+/* As get_file, for a field that may be missing: out is then empty. */
+static int get_file_if_any(const json_t *root, const char *template, const char *field, char *out,
+			   size_t size, struct hutch_error *err)
+{
+	out[0] = '\0';
+	return json_object_get(root, field) ? get_file(root, template, field, out, size, err) : 0;
+}
+
 static int get_number(const json_t *root, const char *template, const char *field, uint64_t min,
 		      uint64_t max, uint64_t *out, struct hutch_error *err)
 {
@@ -94,6 +102,7 @@ static int read_fields(struct template *t, const json_t *root, struct hutch_erro
 		       err) < 0 ||
 	    get_file(root, t->name, "kernel", t->kernel, sizeof(t->kernel), err) < 0 ||
 	    get_file(root, t->name, "initramfs", t->initramfs, sizeof(t->initramfs), err) < 0 ||
+	    get_file_if_any(root, t->name, "root", t->root, sizeof(t->root), err) < 0 ||
 	    get_text(root, t->name, "cmdline", "", t->cmdline, sizeof(t->cmdline), err) < 0 ||
 	    get_text(root, t->name, "kernel_version", "", t->kernel_version,
 		     sizeof(t->kernel_version), err) < 0 ||
@@ -116,10 +125,10 @@ static void read_created(struct template *t, int dir)
 				(uint64_t)st.st_mtim.tv_nsec / 1000000;
 }
 
-/* Kernel and initramfs must be there; the sizes of all files are added up. */
+/* What it names must be there; the sizes of all files are added up. */
 static int check_files(struct template *t, int dir, struct hutch_error *err)
 {
-	const char *const names[] = {t->kernel, t->initramfs};
+	const char *const names[] = {t->kernel, t->initramfs, t->root};
 	int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
 	DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
 	struct dirent *e;
@@ -135,6 +144,8 @@ static int check_files(struct template *t, int dir, struct hutch_error *err)
 			t->bytes += (uint64_t)st.st_size;
 	closedir(d);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!names[i][0])
+			continue;
 		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return hutch_error_set(err, HUTCH_E_INVALID, errno, "template %s: %s: %s",
 					       t->name, names[i], strerror(errno));

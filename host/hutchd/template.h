@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates: <template_dir>/NAME/ with template.json, kernel and initramfs, made by rootfs/build.
+ * Templates: <template_dir>/NAME/ with template.json, kernel, initramfs and perhaps a root disk,
+ * made by rootfs/build.
  */
 #ifndef HUTCH_HOST_TEMPLATE_H
 #define HUTCH_HOST_TEMPLATE_H
@@ -17,6 +18,7 @@ struct template {
 	char name[HUTCH_MAX_TEMPLATE_NAME + 1];
 	char kernel[64];	    /* file names inside the template's directory, no '/' */
 	char initramfs[64];
+	char root[64]; /* image of the read-only root disk; empty: the initramfs is the root */
 	char cmdline[512];	    /* kernel parameters beyond what the launcher sets */
 	char kernel_version[64];    /* for template.list */
 	uint32_t memory_mib, vcpus; /* defaults of its VMs */

@@ -405,6 +405,7 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	snprintf(s->template_name, sizeof(s->template_name), "%s", c->tpl->name);
 	snprintf(s->kernel, sizeof(s->kernel), "%s", c->tpl->kernel);
 	snprintf(s->initramfs, sizeof(s->initramfs), "%s", c->tpl->initramfs);
+	snprintf(s->root, sizeof(s->root), "%s", c->tpl->root);
 	snprintf(s->cmdline, sizeof(s->cmdline), "%s", c->tpl->cmdline);
 	s->accel = c->accel == ACCEL_KVM ? LAUNCH_KVM : LAUNCH_TCG;
 	s->memory_mib = c->memory_mib;

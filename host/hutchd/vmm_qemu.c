@@ -13,8 +13,9 @@
  * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
  * -sandbox       no process can be started from within QEMU
  *
- * vhost-vsock-device comes first of all devices: virtio-mmio slots are given out in order, and a
- * snapshot fits only a command line with the same order.
+ * vhost-vsock-device comes first of all devices, then the root disk if there is one: virtio-mmio
+ * slots are given out in order, and a snapshot fits only a command line with the same order. The
+ * disk is the guest's vda, and hutch_root tells the agent of it.
  */
 #include "host/hutchd/vmm_qemu.h"
 
@@ -33,7 +34,9 @@
 #include "host/hutchd/fdutil.h"
 
 #define KERNEL_PARAMETERS "console=ttyS0 quiet panic=-1 reboot=t"
-#define VERSION_MS	  5000
+/* Unknown to the kernel, which hands it on in init's environment. */
+#define ROOT_PARAMETER " hutch_root=/dev/vda"
+#define VERSION_MS     5000
 
 static void add(struct qemu_args *a, const char *text)
 {
@@ -79,6 +82,21 @@ static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 	add(a, req->accel == LAUNCH_KVM ? "host" : "qemu64,+arat,+rdrand");
 }
 
+/*
+ * The descriptor is open for reading only, which is what keeps the image as it is. No lock on it:
+ * all VMs of a template share the file.
+ */
+static void add_root_disk(struct qemu_args *a)
+{
+	add(a, "-add-fd");
+	addf(a, "fd=%d,set=2", VMM_FD_ROOT);
+	add(a, "-blockdev");
+	add(a, "driver=raw,node-name=root,read-only=on,file.driver=file,file.locking=off,"
+	       "file.filename=/dev/fdset/2");
+	add(a, "-device");
+	add(a, "virtio-blk-device,drive=root");
+}
+
 static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 {
 	/*
@@ -88,6 +106,8 @@ static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 	add(a, "virtio-mmio.force-legacy=false");
 	add(a, "-device");
 	addf(a, "vhost-vsock-device,guest-cid=%u,vhostfd=%d", req->cid, VMM_FD_VHOST);
+	if (req->root[0])
+		add_root_disk(a);
 	/* An fdset gives QEMU the descriptor itself: no path, and appending stays appending. */
 	add(a, "-add-fd");
 	addf(a, "fd=%d,set=1", VMM_FD_CONSOLE);
@@ -112,7 +132,8 @@ static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint
 	add(a, "-initrd");
 	addf(a, "/proc/self/fd/%d", VMM_FD_INITRAMFS);
 	add(a, "-append");
-	addf(a, KERNEL_PARAMETERS "%s%s%s", tsc, req->cmdline[0] ? " " : "", req->cmdline);
+	addf(a, KERNEL_PARAMETERS "%s%s%s%s", tsc, req->root[0] ? ROOT_PARAMETER : "",
+	     req->cmdline[0] ? " " : "", req->cmdline);
 }
 
 int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,

@@ -8,7 +8,7 @@
 
 #include "host/hutchd/launch_proto.h"
 
-#define QEMU_MAX_ARGS 48
+#define QEMU_MAX_ARGS 64
 #define QEMU_MAX_TEXT 2048
 
 struct qemu_args {

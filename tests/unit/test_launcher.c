@@ -197,11 +197,14 @@ static void spoil(struct launch_request *r, int how, size_t *len, size_t *nfds)
 		*nfds = 0;
 		r->reap.pid = 12345; /* no id: everything would be marked so */
 		break;
+	case 18:
+		snprintf(r->spawn.root, sizeof(r->spawn.root), "../root");
+		break;
 	default:
 		ck_abort();
 	}
 }
-#define SPOILED 18
+#define SPOILED 19
 
 START_TEST(requests_that_are_none)
 {

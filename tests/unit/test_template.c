@@ -17,6 +17,10 @@
 	"\"cmdline\":\"a=b\",\"kernel_version\":\"6.1\",\"memory_mib\":256,\"vcpus\":2,"         \
 	"\"files\":{\"vmlinux\":{\"bytes\":6}},\"packages\":{}}"
 
+#define FIELDS(kernel, rest) \
+	"{\"version\":1,\"kernel\":" kernel ",\"initramfs\":\"initramfs.cpio\"," rest "}"
+#define NUMBERS "\"memory_mib\":256,\"vcpus\":1"
+
 static void make(const char *name, const char *json)
 {
 	char path[128];
@@ -50,6 +54,20 @@ START_TEST(a_good_one)
 }
 END_TEST
 
+START_TEST(one_with_a_root_disk)
+{
+	struct hutch_error err;
+	struct template t;
+
+	make("t", FIELDS("\"vmlinux\"", "\"root\":\"root.erofs\"," NUMBERS));
+	ck_assert_int_eq(template_load(&t, rig_dir_fd, rig_dir, "t", &err), -1);
+	ck_assert_ptr_nonnull(strstr(err.message, "root.erofs: No such file"));
+	rig_write("t/root.erofs", "12345678");
+	ck_assert_int_eq(template_load(&t, rig_dir_fd, rig_dir, "t", &err), 0);
+	ck_assert_str_eq(t.root, "root.erofs");
+}
+END_TEST
+
 START_TEST(one_that_is_not_there)
 {
 	struct hutch_error err;
@@ -78,10 +96,6 @@ START_TEST(names_that_are_none)
 }
 END_TEST
 
-#define FIELDS(kernel, rest) \
-	"{\"version\":1,\"kernel\":" kernel ",\"initramfs\":\"initramfs.cpio\"," rest "}"
-#define NUMBERS "\"memory_mib\":256,\"vcpus\":1"
-
 static const struct {
 	const char *json, *said;
 } wrong[] = {
@@ -94,6 +108,8 @@ static const struct {
 	{FIELDS("\"../../etc/passwd\"", NUMBERS), "kernel in template.json is not a file name"},
 	{FIELDS("\"\"", NUMBERS), "kernel in template.json is not a file name"},
 	{FIELDS("\"a\\u0000b\"", NUMBERS), "template.json"},
+	{FIELDS("\"vmlinux\"", "\"root\":\"/dev/vda\"," NUMBERS),
+	 "root in template.json is not a file name"},
 	{FIELDS("\"missing\"", NUMBERS), "missing: No such file or directory"},
 	{FIELDS("\"vmlinux\"", "\"memory_mib\":63,\"vcpus\":1"),
 	 "memory_mib in template.json is out of range"},
@@ -211,6 +227,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, rig_make, rig_remove);
 	tcase_add_test(tc, a_good_one);
+	tcase_add_test(tc, one_with_a_root_disk);
 	tcase_add_test(tc, one_that_is_not_there);
 	tcase_add_loop_test(tc, names_that_are_none, 0, BAD_NAMES);
 	tcase_add_loop_test(tc, the_field_that_is_wrong_is_named, 0, WRONG);

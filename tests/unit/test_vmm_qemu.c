@@ -76,6 +76,25 @@ START_TEST(a_tcg_vm)
 }
 END_TEST
 
+START_TEST(a_vm_with_a_root_disk)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	snprintf(r.root, sizeof(r.root), "root.erofs");
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), 0);
+	ck_assert_str_eq(value_of(&a, "-device", 0), "vhost-vsock-device,guest-cid=77,vhostfd=3");
+	ck_assert_str_eq(value_of(&a, "-device", 1), "virtio-blk-device,drive=root");
+	ck_assert_str_eq(value_of(&a, "-add-fd", 0), "fd=10,set=2");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 0),
+			 "driver=raw,node-name=root,read-only=on,file.driver=file,"
+			 "file.locking=off,file.filename=/dev/fdset/2");
+	ck_assert_str_eq(value_of(&a, "-append", 0),
+			 "console=ttyS0 quiet panic=-1 reboot=t hutch_root=/dev/vda "
+			 "mitigations=off x=y");
+}
+END_TEST
+
 START_TEST(a_kvm_vm)
 {
 	struct launch_spawn r = good();
@@ -126,12 +145,14 @@ START_TEST(the_longest_request_fits)
 	path[sizeof(path) - 1] = '\0';
 	memset(r.cmdline, 'c', sizeof(r.cmdline) - 1);
 	memset(r.id, 'i', sizeof(r.id) - 1);
+	memset(r.root, 'r', sizeof(r.root) - 1);
 	r.memory_mib = VMM_MAX_MEMORY_MIB;
 	r.cid = UINT32_MAX - 1;
 	ck_assert_int_eq(qemu_build_args(&a, path, &r, UINT32_MAX), 0);
 	ck_assert_uint_eq(
 		strlen(value_of(&a, "-append", 0)),
-		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 tsc=reliable ") +
+		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 tsc=reliable "
+		       "hutch_root=/dev/vda ") +
 			sizeof(r.cmdline) - 1);
 }
 END_TEST
@@ -172,6 +193,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, rig_make, rig_remove);
 	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, a_tcg_vm);
+	tcase_add_test(tc, a_vm_with_a_root_disk);
 	tcase_add_test(tc, a_kvm_vm);
 	tcase_add_test(tc, numbers_out_of_range);
 	tcase_add_test(tc, the_longest_request_fits);
