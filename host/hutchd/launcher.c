@@ -27,6 +27,7 @@
 #include "host/hutchd/launcher_main.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/process.h"
+#include "host/hutchd/tsc.h"
 
 #define QEMU_NAME "qemu-system-x86_64"
 #define HELLO_MS  8000 /* above the 5 s that QEMU has to tell its version */
@@ -196,6 +197,7 @@ struct launcher *launcher_create(const struct launcher_config *config, struct hu
 	l->sock = -1;
 	TAILQ_INIT(&l->unsent);
 	TAILQ_INIT(&l->sent);
+	tsc_start(); /* for vmm_traits_get */
 	if (fill_setup(&l->setup, config, err) < 0 || fork_launcher(l, err) < 0) {
 		launcher_destroy(l);
 		return NULL;

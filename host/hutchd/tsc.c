@@ -10,6 +10,7 @@
 #include <time.h>
 
 #define TSC_BASELINE_NS 200000000ll
+#define TSC_QUICK_NS	10000000ll
 #define TSC_TRIES	16
 
 #if defined(__x86_64__)
@@ -34,7 +35,7 @@ struct reading {
 };
 
 static struct reading first;
-static uint32_t khz;
+static uint32_t khz, quick_khz;
 
 static int64_t raw_ns(void)
 {
@@ -71,16 +72,15 @@ void tsc_start(void)
 		first = take_reading();
 }
 
-uint32_t tsc_khz(void)
+/* From a second reading at least baseline ns after the first; the rest of that time is waited for. */
+static uint32_t measure(int64_t baseline)
 {
 	struct reading second;
 	int64_t left;
 
-	if (!HAVE_TSC || khz != 0)
-		return khz;
 	if (first.ns == 0)
 		tsc_start();
-	left = first.ns + TSC_BASELINE_NS - raw_ns();
+	left = first.ns + baseline - raw_ns();
 	if (left > 0) {
 		struct timespec t = {0, left};
 
@@ -88,7 +88,20 @@ uint32_t tsc_khz(void)
 			;
 	}
 	second = take_reading();
-	khz = (uint32_t)((double)(second.tsc - first.tsc) * 1e6 / (double)(second.ns - first.ns) +
-			 0.5);
+	return (uint32_t)((double)(second.tsc - first.tsc) * 1e6 / (double)(second.ns - first.ns) +
+			  0.5);
+}
+
+uint32_t tsc_khz(void)
+{
+	if (HAVE_TSC && khz == 0)
+		khz = measure(TSC_BASELINE_NS);
 	return khz;
+}
+
+uint32_t tsc_khz_quick(void)
+{
+	if (HAVE_TSC && khz == 0 && quick_khz == 0)
+		quick_khz = measure(TSC_QUICK_NS);
+	return khz ? khz : quick_khz;
 }

@@ -33,6 +33,7 @@
 #include "host/hutchd/qmp.h"
 #include "host/hutchd/vmm_end.h"
 #include "host/hutchd/vmm_lease.h"
+#include "host/hutchd/vmm_ops.h"
 
 #define SOCKET_BACKLOG	  128
 #define QMP_COMMAND_MS	  10000u
@@ -65,17 +66,14 @@ struct vmm {
 	struct event *limit_event; /* CONNECTING: qmp_timeout_ms */
 	struct launch_job *job;	   /* SPAWNING, REAPING */
 	struct qmp *qmp;
+	bool stopped; /* the guest, as QMP last said */
+	struct vmm_ops *ops;
 	struct vmm_lease *lease;
 	char version[64];
 	char shutdown[32];	    /* QMP's SHUTDOWN reason; empty: there was none */
 	struct hutch_error failure; /* why it never came up, or HUTCH_OK */
 	uint64_t start_us, spawn_us;
 };
-
-const char *vmm_accel_name(enum vmm_accel a)
-{
-	return a == ACCEL_KVM ? "kvm" : a == ACCEL_TCG ? "tcg" : "auto";
-}
 
 static uint64_t now_us(void)
 {
@@ -166,6 +164,7 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 		qmp_drain(v->qmp); /* why it ended may be its last message */
 	qmp_free(v->qmp);
 	v->qmp = NULL;
+	vmm_ops_abort(v->ops);
 	v->job = submit_reap(v->launcher, v->config.id, &v->process, on_reaped, v);
 	if (v->job)
 		return;
@@ -259,6 +258,9 @@ static void on_status(void *arg, const json_t *value, const char *error)
 		command_failed(v, "query-status", error);
 	} else if (json_is_true(json_object_get(value, "running"))) {
 		come_up(v);
+	} else if (v->config.leave_stopped && status && strcmp(status, "paused") == 0) {
+		v->stopped = true;
+		come_up(v);
 	} else if (v->adopted && status && strcmp(status, "paused") == 0) {
 		/* An earlier broker stopped it for a moment and did not live to resume it. */
 		log_info(v->config.id, "was stopped, is resumed");
@@ -298,6 +300,10 @@ static void on_qmp_event(void *arg, const char *name, const json_t *data)
 		snprintf(v->shutdown, sizeof(v->shutdown), "%s", reason);
 	else if (strcmp(name, "GUEST_PANICKED") == 0)
 		snprintf(v->shutdown, sizeof(v->shutdown), "guest-panic");
+	else if (strcmp(name, "STOP") == 0)
+		v->stopped = true;
+	else if (strcmp(name, "RESUME") == 0)
+		v->stopped = false;
 }
 
 static void on_qmp_lost(void *arg, const char *why, bool broken)
@@ -392,7 +398,8 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->exit_event = event_new(base, -1, 0, on_exit_event, v);
 	v->limit_event = event_new(base, -1, 0, on_limit, v);
 	v->lease = vmm_lease_new(base, config->rundir_fd, v->config.id);
-	if (!v->exit_event || !v->limit_event || !v->lease) {
+	v->ops = vmm_ops_new(base);
+	if (!v->exit_event || !v->limit_event || !v->lease || !v->ops) {
 		vmm_free(v);
 		return NULL;
 	}
@@ -521,6 +528,30 @@ void vmm_renew(struct vmm *v, uint64_t deadline_ms)
 		vmm_lease_renew(v->lease, deadline_ms);
 }
 
+/* Without memory even for the answer the VMM is ended, which answers as well. */
+static void run_op(struct vmm *v, const char *name, vmm_done_fn *done, void *arg)
+{
+	if (vmm_ops_command(v->ops, v->state == VMM_UP ? v->qmp : NULL, name, done, arg))
+		return;
+	log_error(v->config.id, "out of memory for %s; the VMM is ended", name);
+	kill_process(v);
+}
+
+void vmm_stop(struct vmm *v, vmm_done_fn *done, void *arg)
+{
+	run_op(v, "stop", done, arg);
+}
+
+void vmm_cont(struct vmm *v, vmm_done_fn *done, void *arg)
+{
+	run_op(v, "cont", done, arg);
+}
+
+bool vmm_is_stopped(const struct vmm *v)
+{
+	return v->stopped;
+}
+
 struct vmm_process vmm_get_process(const struct vmm *v)
 {
 	return v->process;
@@ -545,6 +576,7 @@ void vmm_free(struct vmm *v)
 	if (ending && !submit_reap(v->launcher, v->config.id, &v->process, NULL, NULL))
 		log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
 	qmp_free(v->qmp);
+	vmm_ops_free(v->ops);
 	vmm_lease_free(v->lease);
 	if (v->exit_event)
 		event_free(v->exit_event);

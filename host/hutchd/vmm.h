@@ -15,15 +15,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/launch_proto.h"
 #include "host/hutchd/launcher.h"
 #include "host/hutchd/template.h"
+#include "host/hutchd/vmm_traits.h"
 #include "protocol/error.h"
 #include "protocol/limits.h"
 
 struct vmm;
-
-enum vmm_accel { ACCEL_AUTO = 0, ACCEL_KVM, ACCEL_TCG };
-const char *vmm_accel_name(enum vmm_accel a); /* "auto", "kvm", "tcg" */
 
 /*
  * A process named so that a recycled pid is not taken for it: start_time is field 22 of
@@ -32,6 +31,33 @@ const char *vmm_accel_name(enum vmm_accel a); /* "auto", "kvm", "tcg" */
 struct vmm_process {
 	pid_t pid; /* 0: none */
 	uint64_t start_time;
+};
+
+/*
+ * Guest memory that lies over a base: data holds pages at the offsets that they have in the guest's
+ * RAM and is sparse elsewhere; extents says which count: an array of struct vmm_extent, ascending,
+ * 4 KiB aligned. The in-VMM library checks it against the RAM.
+ */
+struct vmm_layer {
+	int data_fd, extents_fd;
+};
+struct vmm_extent {
+	uint64_t offset, length; /* bytes */
+};
+
+/*
+ * Where a VM goes on from: a base (all of its RAM, holes are zeros), the layers over it, oldest
+ * first, and the state of its devices (at most VMM_MAX_DEVICE_STATE bytes). All descriptors are
+ * borrowed during vmm_start; base_fd and data_fd must be open read-only (HUTCH_E_INVALID), since
+ * the VMM gets them.
+ */
+#define VMM_MAX_LAYERS	     LAUNCH_MAX_LAYERS
+#define VMM_MAX_DEVICE_STATE (1u << 20)
+struct vmm_restore {
+	int base_fd, device_fd;
+	size_t nlayers;
+	const struct vmm_layer *layers;
+	bool stopped; /* stay stopped after the load; vmm_cont starts it */
 };
 
 struct vmm_config {
@@ -43,13 +69,16 @@ struct vmm_config {
 	uint64_t deadline_ms;	 /* dead-man's timer at the start; 0: none */
 	uint64_t qmp_timeout_ms; /* for the VMM to answer QMP after the spawn */
 	bool tied;		 /* it dies with the launcher: nobody could adopt it (probes) */
+	const struct vmm_restore *restore; /* borrowed during vmm_start only; NULL: cold boot */
+	bool leave_stopped; /* vmm_adopt: one that is stopped stays so; else it is resumed */
 };
 
 struct vmm_callbacks {
 	/* The VMM process exists: write it into the VM's record before anything else. */
 	void (*spawned)(void *arg, const struct vmm_process *process);
 	/*
-	 * QMP answered and the version is known; the guest is running. Not called when failed was.
+	 * QMP answered and the version is known; the guest is running, or stopped if that was
+	 * asked for. Restored: the load is complete. Not called when failed was.
 	 */
 	void (*up)(void *arg, const char *version, uint64_t spawn_us, uint64_t qmp_us);
 	/*
@@ -95,6 +124,40 @@ struct vmm_process vmm_get_process(const struct vmm *v);
  * replaced.
  */
 size_t vmm_console_tail(const struct vmm *v, char *out, size_t size);
+
+/*
+ * Stop the guest's CPUs and devices, and let them go on. Connections over its vsock device live on:
+ * bytes wait in the sockets. done is called once, with err NULL when it is so; when the VMM ends
+ * first, with an error before exited; after vmm_free, never. In any order with each other they are
+ * carried out in the order of the calls. Only once up was called (HUTCH_E_STATE).
+ */
+typedef void vmm_done_fn(void *arg, const struct hutch_error *err);
+void vmm_stop(struct vmm *v, vmm_done_fn *done, void *arg);
+void vmm_cont(struct vmm *v, vmm_done_fn *done, void *arg);
+/* Whether the guest was stopped when QMP last said so. */
+bool vmm_is_stopped(const struct vmm *v);
+
+/*
+ * Save a VM that is stopped. data and extents are written by the VMM, which holds both until done
+ * is called; device by this process. On failure what was written so far is of no use, and the VM is
+ * unharmed. The errno of a failed write is in err->errnum (ENOSPC). done is called as that of
+ * vmm_stop, and not before the VMM has let go of the descriptors. One capture at a time
+ * (HUTCH_E_BUSY).
+ */
+struct vmm_capture_to {
+	int data_fd, extents_fd, device_fd; /* borrowed during the call; files, writable */
+	bool whole; /* all memory that is not zero: a base. extents_fd is -1 then. Else what the VM
+		       has written since its start or restore; only for one that was restored */
+};
+struct vmm_captured {
+	uint64_t bytes;		       /* of memory that were written */
+	uint64_t extents;	       /* 0 for a base */
+	uint64_t device_us, memory_us; /* both run at once */
+};
+typedef void vmm_captured_fn(void *arg, const struct hutch_error *err,
+			     const struct vmm_captured *captured);
+void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg);
+
 /*
  * Close the channels and forget it; the process is left as it is. One that was not told by spawned
  * yet is ended, since nobody could find it.

@@ -10,6 +10,7 @@
  * tsc_early_khz  cures the boot hang on a busy host (tsc.h)
  * tsc=reliable   or the kernel's watchdog compares the TSC with lost ticks of a busy host, drops it, and the VM lives
  *                on 4 ms jiffies, without high-resolution timers, for good
+ * suppress-vmdesc  a saved device state is followed by nothing else; mem-merge=off: no KSM
  * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
  * -sandbox       no process can be started from within QEMU
  *
@@ -69,7 +70,8 @@ static void addf(struct qemu_args *a, const char *fmt, ...)
 static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 {
 	add(a, "-M");
-	add(a, "microvm,acpi=on,rtc=on,pit=off,pic=off,memory-backend=ram");
+	add(a, QEMU_MACHINE
+	    ",suppress-vmdesc=on,mem-merge=off,dump-guest-core=off,memory-backend=ram");
 	add(a, "-object");
 	addf(a, "memory-backend-ram,id=ram,size=%uM", req->memory_mib);
 	add(a, "-m");
@@ -79,7 +81,7 @@ static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 	add(a, "-accel");
 	add(a, req->accel == LAUNCH_KVM ? "kvm" : "tcg");
 	add(a, "-cpu");
-	add(a, req->accel == LAUNCH_KVM ? "host" : "qemu64,+arat,+rdrand");
+	add(a, req->accel == LAUNCH_KVM ? QEMU_CPU_KVM : QEMU_CPU_TCG);
 }
 
 /*

@@ -8,6 +8,13 @@
 
 #include "host/hutchd/launch_proto.h"
 
+/* What a snapshot depends on (vmm_traits.h). */
+#define QEMU_MACHINE	  "microvm,acpi=on,rtc=on,pit=off,pic=off"
+#define QEMU_DEVICES	  "vhost-vsock-device" /* in this order */
+#define QEMU_DEVICES_ROOT "vhost-vsock-device virtio-blk-device"
+#define QEMU_CPU_TCG	  "qemu64,+arat,+rdrand"
+#define QEMU_CPU_KVM	  "host"
+
 #define QEMU_MAX_ARGS 64
 #define QEMU_MAX_TEXT 2048
 

@@ -54,7 +54,8 @@ START_TEST(a_tcg_vm)
 	ck_assert_ptr_null(a.argv[a.argc]);
 	ck_assert_str_eq(value_of(&a, "-name", 0), r.id);
 	ck_assert_str_eq(value_of(&a, "-M", 0),
-			 "microvm,acpi=on,rtc=on,pit=off,pic=off,memory-backend=ram");
+			 QEMU_MACHINE ",suppress-vmdesc=on,mem-merge=off,dump-guest-core=off,"
+				      "memory-backend=ram");
 	ck_assert_str_eq(value_of(&a, "-object", 0), "memory-backend-ram,id=ram,size=256M");
 	ck_assert_str_eq(value_of(&a, "-m", 0), "256");
 	ck_assert_str_eq(value_of(&a, "-smp", 0), "2");
