@@ -42,6 +42,7 @@
 #define HUTCH_DEFAULT_DRAIN_MS	      50u
 #define HUTCH_MAX_DRAIN_MS	      10000u
 #define HUTCH_MAX_GRACE_MS	      30000u
+#define HUTCH_MAX_FREEZE_MS	      1000u
 #define HUTCH_MAX_TIMEOUT_MS	      (3650ull * 24 * 3600 * 1000) /* ten years; ns fit int64_t */
 #define HUTCH_MAX_BOOT_TIMEOUT_MS     (3600ull * 1000)
 #define HUTCH_MAX_UINT		      0x7fffffffffffffffull /* of every wire uint without another limit */

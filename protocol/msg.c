@@ -62,6 +62,7 @@ int msg_hello_decode(struct msg_hello *m, const void *payload, size_t len, struc
 		mp_fail(&r, "boot_id is \"%s\"; it must be a UUID of 36 bytes", m->boot_id);
 	mp_get_uint(&r, "generation", 0, HUTCH_MAX_UINT, &m->generation);
 	mp_get_bool(&r, "pid1", &m->pid1);
+	mp_get_bool(&r, "held", &m->held);
 	return msg_close(&r);
 }
 
@@ -80,6 +81,7 @@ int msg_hello_encode(struct mp_buf *out, const struct msg_hello *m)
 	if (m->role == ROLE_AGENT) {
 		mp_kv_uint(out, "generation", m->generation);
 		mp_kv_bool(out, "pid1", m->pid1);
+		mp_kv_true(out, "held", m->held);
 	}
 	mp_map_end(out);
 	return mp_frame_finish(out, start, FRAME_HELLO, 0);

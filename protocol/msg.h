@@ -27,6 +27,7 @@ struct msg_hello {
 	char boot_id[HUTCH_UUID_LEN + 1]; /* empty: none */
 	uint64_t generation;
 	bool pid1;
+	bool held; /* by snapshot.prepare */
 };
 
 /*

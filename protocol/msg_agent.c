@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent.identity, and parameters that several methods share. */
+/* agent.identity, snapshot.prepare and resume, and parameters that several methods share. */
 #include "protocol/msg_exec.h"
 
 #include <string.h>
@@ -51,6 +51,81 @@ void agent_identity_encode_params(struct mp_buf *out, const struct agent_identit
 	mp_map_end(out);
 }
 
+static int one_u32(uint32_t *out, const char *key, uint32_t min, uint32_t max, const void *params,
+		   size_t len, struct hutch_error *err)
+{
+	struct mp_doc doc;
+	struct mp_reader r;
+
+	if (mp_params_open(&doc, &r, params, len, "params", err) < 0)
+		return -1;
+	mp_get_u32(&r, key, min, max, out);
+	return mp_close(&r);
+}
+
+int agent_prepare_decode(uint32_t *timeout_ms, const void *params, size_t len,
+			 struct hutch_error *err)
+{
+	*timeout_ms = HUTCH_MAX_FREEZE_MS;
+	return one_u32(timeout_ms, "timeout_ms", 1, HUTCH_MAX_FREEZE_MS, params, len, err);
+}
+
+void agent_prepare_encode_params(struct mp_buf *out, uint32_t timeout_ms)
+{
+	mp_map_begin(out);
+	mp_kv_uint(out, "timeout_ms", timeout_ms);
+	mp_map_end(out);
+}
+
+int agent_prepared_decode(struct agent_prepared *m, const void *payload, size_t len,
+			  struct hutch_error *err)
+{
+	struct mp_doc doc;
+	struct mp_reader r;
+
+	memset(m, 0, sizeof(*m));
+	if (mp_params_open(&doc, &r, payload, len, "snapshot.prepare", err) < 0)
+		return -1;
+	mp_require(&r, "generation");
+	mp_get_uint(&r, "generation", 0, HUTCH_MAX_UINT, &m->generation);
+	mp_get_uint(&r, "frozen_us", 0, HUTCH_MAX_UINT, &m->frozen_us);
+	return msg_close(&r);
+}
+
+int agent_prepared_encode(struct mp_buf *out, const struct agent_prepared *m)
+{
+	size_t start = mp_frame_begin(out);
+
+	mp_map_begin(out);
+	mp_kv_uint(out, "generation", m->generation);
+	mp_kv_uint(out, "frozen_us", m->frozen_us);
+	mp_map_end(out);
+	return mp_frame_finish(out, start, FRAME_RESULT, FRAME_END);
+}
+
+int agent_resume_decode(struct agent_resume *m, const void *params, size_t len,
+			struct hutch_error *err)
+{
+	struct mp_doc doc;
+	struct mp_reader r;
+
+	memset(m, 0, sizeof(*m));
+	if (mp_params_open(&doc, &r, params, len, "snapshot.resume", err) < 0)
+		return -1;
+	mp_require(&r, "generation");
+	mp_get_uint(&r, "generation", 0, HUTCH_MAX_UINT, &m->generation);
+	mp_get_uint(&r, "realtime_ns", 1, HUTCH_MAX_UINT, &m->realtime_ns);
+	return mp_close(&r);
+}
+
+void agent_resume_encode_params(struct mp_buf *out, const struct agent_resume *m)
+{
+	mp_map_begin(out);
+	mp_kv_uint(out, "generation", m->generation);
+	mp_kv_uint_unless(out, "realtime_ns", m->realtime_ns, 0);
+	mp_map_end(out);
+}
+
 int msg_timeout_decode(uint64_t *timeout_ms, const void *params, size_t len,
 		       struct hutch_error *err)
 {
@@ -67,12 +142,6 @@ int msg_timeout_decode(uint64_t *timeout_ms, const void *params, size_t len,
 int msg_grace_decode(uint32_t *grace_ms, uint32_t dflt, const void *params, size_t len,
 		     struct hutch_error *err)
 {
-	struct mp_doc doc;
-	struct mp_reader r;
-
 	*grace_ms = dflt;
-	if (mp_params_open(&doc, &r, params, len, "params", err) < 0)
-		return -1;
-	mp_get_u32(&r, "grace_ms", 0, HUTCH_MAX_GRACE_MS, grace_ms);
-	return mp_close(&r);
+	return one_u32(grace_ms, "grace_ms", 0, HUTCH_MAX_GRACE_MS, params, len, err);
 }

@@ -122,4 +122,24 @@ int agent_identity_decode(struct agent_identity *m, const void *params, size_t l
 void agent_identity_free(struct agent_identity *m);
 void agent_identity_encode_params(struct mp_buf *out, const struct agent_identity *m);
 
+/* snapshot.prepare; at most HUTCH_MAX_FREEZE_MS, which is the default. */
+int agent_prepare_decode(uint32_t *timeout_ms, const void *params, size_t len,
+			 struct hutch_error *err);
+void agent_prepare_encode_params(struct mp_buf *out, uint32_t timeout_ms);
+struct agent_prepared {
+	uint64_t generation; /* in force; what snapshot.resume has to name */
+	uint64_t frozen_us;  /* how long the freezing took */
+};
+int agent_prepared_decode(struct agent_prepared *m, const void *payload, size_t len,
+			  struct hutch_error *err);
+int agent_prepared_encode(struct mp_buf *out, const struct agent_prepared *m); /* a whole RESULT */
+/* snapshot.resume */
+struct agent_resume {
+	uint64_t generation;
+	uint64_t realtime_ns; /* 0: the clock is left alone */
+};
+int agent_resume_decode(struct agent_resume *m, const void *params, size_t len,
+			struct hutch_error *err);
+void agent_resume_encode_params(struct mp_buf *out, const struct agent_resume *m);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec.* and agent.identity; the first byte selects. What decodes is within its limits and
+ * exec.*, agent.identity and snapshot.*; the first byte selects. What decodes is within its limits and
  * terminated, and encodes to bytes that decode and encode alike.
  */
 #include <stdlib.h>
@@ -138,6 +138,8 @@ static void small(unsigned which, const uint8_t *data, size_t size)
 	struct exec_attach attach;
 	struct exec_signal sig;
 	struct exec_resize resize;
+	struct agent_prepared prepared;
+	struct agent_resume resume;
 	struct hutch_error err;
 	uint64_t timeout;
 	uint32_t grace;
@@ -165,8 +167,20 @@ static void small(unsigned which, const uint8_t *data, size_t size)
 		rc = msg_grace_decode(&grace, 1000, data, size, &err);
 		require(rc < 0 || grace <= HUTCH_MAX_GRACE_MS);
 		break;
-	default:
+	case 5:
 		rc = msg_close_decode(&close, data, size, &err);
+		break;
+	case 6:
+		rc = agent_prepare_decode(&grace, data, size, &err);
+		require(rc < 0 || (grace >= 1 && grace <= HUTCH_MAX_FREEZE_MS));
+		break;
+	case 7:
+		rc = agent_prepared_decode(&prepared, data, size, &err);
+		require(rc < 0 || prepared.generation <= HUTCH_MAX_UINT);
+		break;
+	default:
+		rc = agent_resume_decode(&resume, data, size, &err);
+		require(rc < 0 || resume.realtime_ns <= HUTCH_MAX_UINT);
 		break;
 	}
 	if (rc < 0)
@@ -177,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size == 0)
 		return 0;
-	switch (data[0] % 10) {
+	switch (data[0] % 13) {
 	case 0:
 		start(data + 1, size - 1);
 		break;
@@ -191,7 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		identity(data + 1, size - 1);
 		break;
 	default:
-		small(data[0] % 10 - 4, data + 1, size - 1);
+		small(data[0] % 13 - 4, data + 1, size - 1);
 		break;
 	}
 	return 0;

@@ -41,7 +41,7 @@ IDENTITY = {"generation": 1, "hostname": "h", "machine_id": "0123456789abcdef" *
 VM_CREATE = {"template": "t.1", "name": "my_vm", "ttl_ms": 1000, "timeout_ms": 2000,
              "memory_mib": 128, "vcpus": 2, "metadata": {"a": "1", "b": None, "c": b"\xff"}}
 HELLO = {"proto": 1, "role": "agent", "name": "hutch-agent 0.1", "boot_id": BOOT_ID,
-         "generation": 3, "pid1": True}
+         "generation": 3, "pid1": True, "held": True}
 CALL = {"method": "exec.start", "vm": "v", "id": "i", "key": "k", "params": {"argv": ["a"]}}
 ERROR = {"kind": "io", "message": "m\x1b\u20ac", "errno": 2, "errno_name": "ENOENT", "stage": "s",
          "path": "/p", "retryable": True}
@@ -65,6 +65,9 @@ FAMILIES = {
         [{"timeout_ms": 1000}],
         [{"grace_ms": 1000}],
         [{"close": True}],
+        [{"timeout_ms": 1000}],
+        [{"generation": 1, "frozen_us": 800}],
+        [{"generation": 1, "realtime_ns": 1764446400000000000}],
     ],
     "msg_vm": [[VM_CREATE, {}], [{"ttl_ms": 1000}], [{"all": True}], [{"name": "base"}]],
 }

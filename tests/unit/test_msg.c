@@ -22,7 +22,8 @@ START_TEST(hello_round_trip)
 		 .name = "hutch-agent 0.1",
 		 .boot_id = BOOT_ID,
 		 .generation = HUTCH_MAX_UINT,
-		 .pid1 = true},
+		 .pid1 = true,
+		 .held = true},
 	};
 	struct hutch_error err;
 	struct mp_buf b = {0};
@@ -40,6 +41,7 @@ START_TEST(hello_round_trip)
 	ck_assert_str_eq(got.boot_id, cases[_i].boot_id);
 	ck_assert_uint_eq(got.generation, cases[_i].generation);
 	ck_assert(got.pid1 == cases[_i].pid1);
+	ck_assert(got.held == cases[_i].held);
 	mp_buf_free(&b);
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent.identity: round trip, refusals, prefixes and mutations. */
+/* agent.identity, snapshot.prepare and resume: round trips, refusals, prefixes and mutations. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +99,93 @@ START_TEST(prefixes_and_mutations)
 }
 END_TEST
 
+START_TEST(snapshot_round_trips)
+{
+	struct agent_prepared prepared = {.generation = HUTCH_MAX_UINT, .frozen_us = 17}, got;
+	struct agent_resume resume = {.generation = 3, .realtime_ns = 1764446400000000000}, again;
+	struct hutch_error err;
+	struct mp_buf b = {0};
+	uint32_t timeout_ms;
+
+	agent_prepare_encode_params(&b, 20);
+	ck_assert_int_eq(agent_prepare_decode(&timeout_ms, b.data, b.len, &err), 0);
+	ck_assert_uint_eq(timeout_ms, 20);
+	ck_assert_int_eq(agent_prepare_decode(&timeout_ms, NULL, 0, &err), 0);
+	ck_assert_uint_eq(timeout_ms, HUTCH_MAX_FREEZE_MS);
+	mp_buf_reset(&b);
+	ck_assert_int_eq(agent_prepared_encode(&b, &prepared), 0);
+	ck_assert_int_eq(agent_prepared_decode(&got, b.data + HUTCH_FRAME_HEADER,
+					       b.len - HUTCH_FRAME_HEADER, &err),
+			 0);
+	ck_assert_mem_eq(&got, &prepared, sizeof(got));
+	for (int i = 0; i < 2; i++, resume.realtime_ns = 0) {
+		mp_buf_reset(&b);
+		agent_resume_encode_params(&b, &resume);
+		ck_assert_int_eq(agent_resume_decode(&again, b.data, b.len, &err), 0);
+		ck_assert_mem_eq(&again, &resume, sizeof(again));
+	}
+	mp_buf_free(&b);
+}
+END_TEST
+
+static int decode_prepare(const void *buf, size_t len, struct hutch_error *err)
+{
+	uint32_t timeout_ms;
+
+	return agent_prepare_decode(&timeout_ms, buf, len, err);
+}
+
+static int decode_resume(const void *buf, size_t len, struct hutch_error *err)
+{
+	struct agent_resume m;
+
+	return agent_resume_decode(&m, buf, len, err);
+}
+
+static int decode_prepared(const void *buf, size_t len, struct hutch_error *err)
+{
+	struct agent_prepared m;
+
+	return agent_prepared_decode(&m, buf, len, err);
+}
+
+START_TEST(snapshot_is_refused)
+{
+	static const struct {
+		int (*decode)(const void *buf, size_t len, struct hutch_error *err);
+		const char *text, *message;
+		enum hutch_error_kind kind;
+	} cases[] = {
+		{decode_prepare, "{'timeout_ms':0}",
+		 "params: timeout_ms is 0; it must be 1 to 1000", HUTCH_E_INVALID},
+		{decode_prepare, "{'timeout_ms':1001}",
+		 "params: timeout_ms is 1001; it must be 1 to 1000", HUTCH_E_INVALID},
+		{decode_resume, "{}", "snapshot.resume: generation is missing", HUTCH_E_INVALID},
+		{decode_resume, "{'generation':1,'realtime_ns':0}",
+		 "snapshot.resume: realtime_ns is 0; it must be 1 to 9223372036854775807",
+		 HUTCH_E_INVALID},
+		{decode_prepared, "{'frozen_us':1}", "snapshot.prepare: generation is missing",
+		 HUTCH_E_PROTOCOL},
+	};
+	struct hutch_error err;
+	size_t len;
+	uint8_t *buf = mp_text(cases[_i].text, &len);
+
+	ck_assert_int_eq(cases[_i].decode(buf, len, &err), -1);
+	ck_assert_int_eq(err.kind, cases[_i].kind);
+	ck_assert_str_eq(err.message, cases[_i].message);
+	free(buf);
+}
+END_TEST
+
+START_TEST(snapshot_prefixes_and_mutations)
+{
+	mp_mutate("{'timeout_ms':1000}", decode_prepare);
+	mp_mutate("{'generation':1,'frozen_us':70000}", decode_prepared);
+	mp_mutate("{'generation':1,'realtime_ns':70000}", decode_resume);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("msg_agent");
@@ -110,6 +197,9 @@ int main(void)
 	tcase_add_test(tc, identity_round_trip);
 	tcase_add_loop_test(tc, identity_is_refused, 0, 7);
 	tcase_add_test(tc, prefixes_and_mutations);
+	tcase_add_test(tc, snapshot_round_trips);
+	tcase_add_loop_test(tc, snapshot_is_refused, 0, 5);
+	tcase_add_test(tc, snapshot_prefixes_and_mutations);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);
