@@ -419,6 +419,11 @@ static int open_top(struct fs *fs)
 	if (fs_place(&fs->root, fs->p.path, walk, &un.top) < 0)
 		return fs_fail(fs, "cannot find", NULL);
 	un.made_top = fs->p.parents && mkdirat(un.top.dir, un.top.name, 0755) == 0;
+	if (fs->p.parents && !un.made_top && errno != EEXIST) {
+		fs_fail(fs, "cannot make the directory", NULL);
+		fs_at_close(&un.top);
+		return -1;
+	}
 	un.dirs[0] = (struct dir){
 		.fd = openat(un.top.dir, un.top.name,
 			     O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
