@@ -9,6 +9,7 @@
 """
 
 from .aio import AsyncClient, AsyncCommands, AsyncExecStream, AsyncSandbox, default_async_client
+from .aio_filesystem import AsyncFilesystem
 from .client import Client, default_client
 from .connection import Connection
 from .errors import (
@@ -37,6 +38,8 @@ from .errors import (
     VmDied,
     WrongState,
 )
+from .files import Change, Copied, DiskSpace, FileError, FileInfo, Written
+from .filesystem import Filesystem, FileStream, Scan, Watch
 from .result import ExecInfo, ExecResult, StartError, VmInfo
 from .commands import Commands
 from .sandbox import Sandbox
@@ -45,9 +48,11 @@ from .stream import ExecStream, Piece
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient", "AsyncCommands", "AsyncExecStream", "AsyncSandbox", "BootFailed", "BrokerUnavailable", "Busy", "Canceled", "Client", "Commands", "Connection", "Denied", "ExecFailed",
-    "ExecInfo", "ExecResult", "ExecStream", "ExecTimeout", "Exists", "HutchError", "InternalError", "Invalid", "IoFailed",
-    "NotDispatched", "NotFound", "OutcomeUnknown", "Piece", "ProtocolError", "QuotaExceeded", "Sandbox", "StartError",
-    "StartFailed", "Timeout", "TooLarge", "UnknownMethod", "Unsupported", "VmDied", "VmInfo", "WrongState",
-    "default_async_client", "default_client",
+    "AsyncClient", "AsyncCommands", "AsyncExecStream", "AsyncFilesystem", "AsyncSandbox", "BootFailed",
+    "BrokerUnavailable", "Busy", "Canceled", "Change", "Client", "Commands", "Connection", "Copied", "Denied",
+    "DiskSpace", "ExecFailed", "ExecInfo", "ExecResult", "ExecStream", "ExecTimeout", "Exists", "FileError",
+    "FileInfo", "FileStream", "Filesystem", "HutchError", "InternalError", "Invalid", "IoFailed", "NotDispatched",
+    "NotFound", "OutcomeUnknown", "Piece", "ProtocolError", "QuotaExceeded", "Sandbox", "Scan", "StartError",
+    "StartFailed", "Timeout", "TooLarge", "UnknownMethod", "Unsupported", "VmDied", "VmInfo", "Watch", "Written",
+    "WrongState", "default_async_client", "default_client",
 ]

@@ -30,6 +30,7 @@ from typing import (
 )
 
 from . import errors, execs, paths, wire
+from .aio_filesystem import AsyncFilesystem
 from .client import CALL_TIMEOUT_SECONDS, MAX_IDLE
 from .feed import PIECE, Feeder, Stdin, as_bytes, feeder
 from .result import ExecInfo, ExecResult, VmInfo, take
@@ -689,6 +690,11 @@ class AsyncSandbox:
     @property
     def commands(self) -> "AsyncCommands":
         return AsyncCommands(self)
+
+    @property
+    def filesystem(self) -> AsyncFilesystem:
+        """Files of the VM; see Sandbox.filesystem."""
+        return AsyncFilesystem(self)
 
 
 class AsyncCommands:

@@ -166,6 +166,8 @@ def feeder(stdin: Stdin) -> Optional[Feeder]:
     """The feeder for what a caller gave as stdin; None when it gave none (the program reads /dev/null)."""
     if stdin is None:
         return None
+    if isinstance(stdin, Feeder):
+        return stdin
     if isinstance(stdin, (bytes, bytearray, memoryview, str)):
         return Feeder(as_bytes(stdin))
     if isinstance(stdin, int):

@@ -10,6 +10,7 @@ from . import errors, execs
 from .client import Client, default_client
 from .commands import Commands
 from .feed import Stdin
+from .filesystem import Filesystem
 from .result import ExecInfo, ExecResult, VmInfo, take
 from .stream import ExecStream
 
@@ -282,3 +283,8 @@ class Sandbox:
     def commands(self) -> Commands:
         """Commands by id: run in the background, list, connect, signal, kill, input."""
         return Commands(self)
+
+    @property
+    def filesystem(self) -> Filesystem:
+        """Files of the VM: read, write, list, copy in and out, watch."""
+        return Filesystem(self)
