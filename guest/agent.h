@@ -24,7 +24,8 @@ struct agent {
 	enum agent_mode mode;
 	char boot_id[HUTCH_UUID_LEN + 1];
 	uint64_t generation; /* of the identity in force; 0: none */
-	bool needs_identity; /* nothing but ping, agent.info and agent.identity is answered */
+	bool needs_identity; /* nothing but ping, agent.info, agent.warm and agent.identity is answered */
+	bool held; /* by snapshot.prepare: as above, and snapshot.resume; see snapshot.h */
 	uint64_t started_ns;
 	int null_fd; /* /dev/null, read and write */
 	int proc_fd; /* /proc, so that covering it hides nothing from the agent; -1: there is none */

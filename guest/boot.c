@@ -18,14 +18,17 @@
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "guest/agent.h"
 #include "guest/limits.h"
+#include "guest/lines.h"
 #include "guest/log.h"
 
 static char *failures[AGENT_MAX_FAILURES];
 static unsigned nfailures;
+static bool root_in_memory; /* what the overlay over the root disk holds */
 
 void boot_failed(const char *fmt, ...)
 {
@@ -94,7 +97,7 @@ static void mount_tmp(void)
 {
 	struct statfs root;
 
-	if (statfs("/", &root) < 0 || (root.f_flags & ST_RDONLY) ||
+	if (root_in_memory || statfs("/", &root) < 0 || (root.f_flags & ST_RDONLY) ||
 	    (unsigned long)root.f_type == TMPFS_MAGIC ||
 	    (unsigned long)root.f_type == RAMFS_MAGIC) {
 		mount_one(&tmp_row);
@@ -110,6 +113,56 @@ static void tune_memory_file_systems(void)
 {
 	allow_huge_pages("/", 0);
 	allow_huge_pages("/tmp", MS_NOSUID | MS_NODEV);
+}
+
+/* Where the parts of the root are mounted in the initramfs. */
+#define ROOT_DISK "/.disk"
+#define ROOT_OVER "/.over"
+#define ROOT_NEW  "/.new"
+
+static int mount_disk(const char *disk)
+{
+	static const char *const types[] = {"erofs", "squashfs", "ext4"};
+	int r = -1;
+
+	for (size_t i = 0; r < 0 && i < sizeof(types) / sizeof(*types); i++)
+		r = mount(disk, ROOT_DISK, types[i], MS_RDONLY, NULL);
+	return r;
+}
+
+/*
+ * Make the image on this disk the root, with a tmpfs over it for all that is written. It is mounted over the initramfs,
+ * which no path leads to any more: the agent goes on running from there, and what it had mounted so far (/dev) is moved
+ * along by binding it. Until the last step the old root is as it was, and boot goes on there when one fails.
+ */
+static void switch_root(const char *disk)
+{
+	const char *step = NULL;
+
+	mkdir(ROOT_DISK, 0755);
+	mkdir(ROOT_OVER, 0755);
+	mkdir(ROOT_NEW, 0755);
+	if (mount_disk(disk) < 0)
+		step = "mount";
+	else if (mount("tmpfs", ROOT_OVER, "tmpfs", 0, "mode=755,size=50%") < 0 ||
+		 mkdir(ROOT_OVER "/upper", 0755) < 0 || mkdir(ROOT_OVER "/work", 0755) < 0)
+		step = "tmpfs";
+	else if (mount("overlay", ROOT_NEW, "overlay", 0,
+		       "lowerdir=" ROOT_DISK ",upperdir=" ROOT_OVER "/upper,workdir=" ROOT_OVER
+		       "/work") < 0)
+		step = "overlay";
+	else if ((mkdir(ROOT_NEW "/dev", 0755) < 0 && errno != EEXIST) ||
+		 mount("/dev", ROOT_NEW "/dev", NULL, MS_BIND, NULL) < 0)
+		step = "/dev";
+	if (!step) {
+		allow_huge_pages(ROOT_OVER, 0);
+		if (chdir(ROOT_NEW) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 ||
+		    chroot(".") < 0)
+			step = "switch";
+	}
+	if (step)
+		boot_failed("root disk %s: %s", disk, step);
+	root_in_memory = !step;
 }
 
 /* The signature of QEMU's emulation, where a hypervisor has its own (QEMU, target/i386/cpu.c; Linux, asm/hypervisor.h). */
@@ -148,6 +201,41 @@ static void make_node(const char *path, mode_t mode, unsigned major, unsigned mi
 {
 	if (mknod(path, S_IFCHR | mode, makedev(major, minor)) < 0 && errno != EEXIST)
 		boot_failed("mknod %s", path);
+}
+
+/* Nodes that load their module when they are opened: "fuse fuse c10:229", as depmod(8) writes it. */
+static void make_module_node(char *line)
+{
+	char path[64], *name, *type;
+	uint64_t major, minor;
+	const char *p;
+
+	if (!(name = strchr(line, ' ')) || !(type = strchr(++name, ' ')))
+		return;
+	*type++ = '\0';
+	p = type;
+	if (*type != 'c' || !next_number(&p, &major) || !next_number(&p, &minor))
+		return;
+	snprintf(path, sizeof(path), "/dev/%s", name);
+	if (strncmp(name, "net/", 4) == 0)
+		mkdir("/dev/net", 0755);
+	make_node(path, strcmp(name, "fuse") && strcmp(name, "net/tun") ? 0600 : 0666,
+		  (unsigned)major, (unsigned)minor);
+}
+
+static void make_module_nodes(void)
+{
+	struct utsname kernel;
+	struct lines l;
+	char path[128];
+
+	uname(&kernel);
+	snprintf(path, sizeof(path), MODULES_DIR "/%s/modules.devname", kernel.release);
+	if (!lines_open(&l, AT_FDCWD, path))
+		return;
+	while (lines_next(&l))
+		make_module_node(l.line);
+	lines_close(&l);
 }
 
 static void make_links(void)
@@ -225,14 +313,21 @@ void boot_early(void)
 
 void boot(void)
 {
+	const char *disk = getenv("hutch_root"); /* the kernel hands its unknown parameters on */
+
+	if (disk) {
+		boot_modules(true);
+		switch_root(disk);
+	}
 	for (size_t i = 0; i < sizeof(mounts) / sizeof(*mounts); i++)
 		mount_one(&mounts[i]);
 	mount_tmp();
 	tune_memory_file_systems();
 	tune_faults();
 	make_links();
+	make_module_nodes();
 	loopback_up();
 	if (sethostname("hutch", 5) < 0)
 		boot_failed("sethostname");
-	boot_modules();
+	boot_modules(false);
 }

@@ -10,6 +10,7 @@
 #include "guest/identity.h"
 #include "guest/lines.h"
 #include "guest/power.h"
+#include "guest/snapshot.h"
 #include "protocol/msg_exec.h"
 
 static void answer_empty(struct conn *c)
@@ -82,6 +83,8 @@ int call_agent_identity(struct conn *c, const struct msg_call *call, struct hutc
 	if (ret == 0)
 		ret = identity_set(&id, err);
 	agent_identity_free(&id);
+	if (ret == 0 && agent.held)
+		snapshot_copied();
 	if (ret == 0) {
 		struct mp_buf *b = conn_out(c);
 		size_t start = mp_frame_begin(b);

@@ -62,6 +62,7 @@ static int start_new(struct conn *c, const struct msg_call *call, const struct e
 		.key = call->key,
 		.params_hash = call->key[0] ? hash_params(call) : 0,
 		.stdin_open = !c->caller_end,
+		.apart = c->warm,
 	};
 	struct exec_result res;
 	struct exec *e;

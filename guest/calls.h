@@ -10,6 +10,8 @@ typedef int call_fn(struct conn *c, const struct msg_call *call, struct hutch_er
 
 /* call_agent.c */
 call_fn call_ping, call_agent_info, call_agent_identity, call_agent_shutdown;
+/* snapshot.c, warm.c */
+call_fn call_snapshot_prepare, call_snapshot_resume, call_agent_warm;
 /* worker.c: all of fs.* */
 call_fn call_fs;
 /* call_exec.c */

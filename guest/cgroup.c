@@ -31,7 +31,7 @@ struct cgroup {
 	struct loop_source events; /* cgroup.events; watched while it is awaited that all left */
 	struct exec *killer;
 	struct cgroup **holder; /* is told when it goes back; NULL: nobody */
-	bool put, limited, lingered, killed;
+	bool apart, put, limited, lingered, killed;
 	uint64_t user_us, system_us; /* counters when it was handed out */
 	uint64_t seen_user, seen_system;
 	uint64_t oom_kills;
@@ -95,12 +95,17 @@ uint64_t cgroup_parse_key(const char *text, const char *key)
 	return 0;
 }
 
-static bool populated(const struct cgroup *cg)
+static bool read_event(int fd, const char *key)
 {
 	char buf[128];
 
-	reread(cg->events.fd, buf, sizeof(buf));
-	return cgroup_parse_key(buf, "populated") != 0;
+	reread(fd, buf, sizeof(buf));
+	return cgroup_parse_key(buf, key) != 0;
+}
+
+static bool populated(const struct cgroup *cg)
+{
+	return read_event(cg->events.fd, "populated");
 }
 
 static void read_cpu(struct cgroup *cg)
@@ -172,6 +177,11 @@ static void remove_below(int dir, int depth)
 	closedir(d);
 }
 
+static int parent_of(const struct cgroup *cg)
+{
+	return cg->apart ? cgroups.base : cgroups.exec;
+}
+
 static void destroy(struct cgroup *cg)
 {
 	char name[16];
@@ -186,14 +196,14 @@ static void destroy(struct cgroup *cg)
 	if (cg->memory_events >= 0)
 		close(cg->memory_events);
 	snprintf(name, sizeof(name), "%u", cg->number);
-	if (unlinkat(cgroups.exec, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+	if (unlinkat(parent_of(cg), name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		log_error("cgroup %s cannot be removed", name);
 	loop_free_later(&cg->garbage, cg, free_cgroup);
 }
 
 static void events_ready(struct loop_source *src, uint32_t events);
 
-static struct cgroup *make(struct hutch_error *err)
+static struct cgroup *make(bool apart, struct hutch_error *err)
 {
 	struct cgroup *cg = calloc(1, sizeof(*cg));
 	char name[16];
@@ -204,17 +214,18 @@ static struct cgroup *make(struct hutch_error *err)
 		return NULL;
 	}
 	list_init(&cg->link);
+	cg->apart = apart;
 	do { /* an agent before this one may have left some */
-		cg->number = ++cgroups.made;
+		cg->number = apart ? cg->number + 1 : ++cgroups.made;
 		snprintf(name, sizeof(name), "%u", cg->number);
-		ret = mkdirat(cgroups.exec, name, 0755);
+		ret = mkdirat(parent_of(cg), name, 0755);
 	} while (ret < 0 && errno == EEXIST);
 	if (ret < 0) {
 		hutch_error_set(err, HUTCH_E_IO, errno, "a cgroup for the exec cannot be made");
 		free(cg);
 		return NULL;
 	}
-	cg->dir = openat(cgroups.exec, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	cg->dir = openat(parent_of(cg), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	events = openat(cg->dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
 	cg->cpu_stat = openat(cg->dir, "cpu.stat", O_RDONLY | O_CLOEXEC);
 	cg->memory_events = openat(cg->dir, "memory.events", O_RDONLY | O_CLOEXEC);
@@ -240,8 +251,8 @@ static void recycle(struct cgroup *cg)
 	 * After cgroup.kill, some kernels (6.18 is one) kill what is cloned into the cgroup at once: they
 	 * compare its count of kills with that of the parent's cgroup.
 	 */
-	if (cg->killed || cgroups.pooled >= AGENT_CGROUP_POOL || fstat(cg->dir, &st) < 0 ||
-	    st.st_nlink != 2) {
+	if (cg->apart || cg->killed || cgroups.pooled >= AGENT_CGROUP_POOL ||
+	    fstat(cg->dir, &st) < 0 || st.st_nlink != 2) {
 		destroy(cg);
 		return;
 	}
@@ -322,8 +333,8 @@ struct cgroup *cgroup_get(const struct tree_limits *limits, struct hutch_error *
 {
 	struct cgroup *cg;
 
-	if (list_empty(&cgroups.pool)) {
-		cg = make(err);
+	if (limits->apart || list_empty(&cgroups.pool)) {
+		cg = make(limits->apart, err);
 	} else {
 		cg = container_of(cgroups.pool.next, struct cgroup, link);
 		list_del(&cg->link);
@@ -438,6 +449,44 @@ void cgroup_kill(struct cgroup *cg, struct exec *e)
 void cgroup_kill_forget(struct cgroup *cg)
 {
 	cg->killer = NULL;
+}
+
+/* Freezing */
+
+static struct loop_source freezer = {.fd = -1};
+static void (*tell_frozen)(void);
+
+static void freezer_ready(struct loop_source *src, uint32_t events)
+{
+	(void)events;
+	if (!read_event(src->fd, "frozen"))
+		return;
+	loop_watch(src, 0);
+	tell_frozen();
+}
+
+int cgroup_freeze(void (*frozen)(void))
+{
+	loop_source_init(&freezer, openat(cgroups.exec, "cgroup.events", O_RDONLY | O_CLOEXEC),
+			 freezer_ready);
+	tell_frozen = frozen;
+	if (freezer.fd < 0 || write_file(cgroups.exec, "cgroup.freeze", "1") < 0 ||
+	    loop_watch(&freezer, EPOLLPRI) < 0)
+		return -1;
+	freezer_ready(&freezer, 0);
+	return 0;
+}
+
+void cgroup_thaw(void)
+{
+	loop_close(&freezer);
+	if (cgroups.exec >= 0 && write_file(cgroups.exec, "cgroup.freeze", "0") < 0)
+		log_error("the execs' cgroup cannot be thawed");
+}
+
+bool cgroup_is_frozen(const struct cgroup *cg)
+{
+	return read_event(cg->events.fd, "frozen");
 }
 
 /* Set-up */

@@ -36,6 +36,14 @@ void cgroup_kill(struct cgroup *cg, struct exec *e);
 /* Do not call tree_killed. */
 void cgroup_kill_forget(struct cgroup *cg);
 
+/*
+ * Freeze all execs' cgroups; frozen() when the kernel says that every process stands still, possibly before it
+ * returns. -1 with errno: it cannot be done. cgroup_thaw in any case.
+ */
+int cgroup_freeze(void (*frozen)(void));
+void cgroup_thaw(void);
+bool cgroup_is_frozen(const struct cgroup *cg);
+
 /* "KEY VALUE" lines, as in cpu.stat and cgroup.events: the value of key, or 0. */
 uint64_t cgroup_parse_key(const char *text, const char *key);
 

@@ -507,11 +507,11 @@ static void conn_task(struct loop_task *t)
 {
 	struct conn *c = container_of(t, struct conn, task);
 
-	if (c->resume_due)
+	if (c->resume_due && !c->held)
 		resume(c);
 	if (c->state != CONN_DEAD)
 		conn_flush(c);
-	if (c->state == CONN_CALL && c->ops && c->ops->sent && conn_sent_all(c))
+	if (c->state == CONN_CALL && c->ops && c->ops->sent && !c->held && conn_sent_all(c))
 		c->ops->sent(c);
 	if (c->state == CONN_IDLE && c->eof)
 		finish(c);
@@ -524,6 +524,33 @@ static void conn_task(struct loop_task *t)
 	conn_update_watch(c);
 }
 
+void conn_hold(const struct conn *but)
+{
+	list_for_each_safe(it, &conns) {
+		struct conn *c = container_of(it, struct conn, link);
+
+		if (c == but)
+			continue;
+		c->held = true;
+		conn_update_watch(c);
+	}
+}
+
+void conn_release(bool restored)
+{
+	list_for_each_safe(it, &conns) {
+		struct conn *c = container_of(it, struct conn, link);
+
+		if (!c->held)
+			continue;
+		c->held = false;
+		if (restored)
+			conn_lost(c);
+		else
+			conn_wake(c);
+	}
+}
+
 struct conn *conn_open(int fd)
 {
 	struct msg_hello hello = {
@@ -532,6 +559,7 @@ struct conn *conn_open(int fd)
 		.name = AGENT_NAME,
 		.generation = agent.generation,
 		.pid1 = agent.mode == AGENT_PID1,
+		.held = agent.held,
 	};
 	struct conn *c = count < AGENT_MAX_CONNS ? calloc(1, sizeof(*c)) : NULL;
 

@@ -86,6 +86,8 @@ struct conn {
 	bool eof;	   /* the peer sends no more */
 	bool send_blocked; /* the last write was short */
 	bool resume_due;
+	bool held; /* from before snapshot.prepare: nothing is read from it until that is over */
+	bool warm; /* the agent's own (warm.c): all methods are answered */
 
 	uint8_t *in; /* received and not handled yet */
 	size_t in_len, in_cap;
@@ -132,6 +134,11 @@ void conn_break(struct conn *c, const struct hutch_error *err);
 void conn_send_data(struct conn *c, enum frame_type type, const struct ring_span s[2], size_t n);
 /* From ops->pump: false when no more should be added before the peer takes some. */
 bool conn_may_send(const struct conn *c);
+
+/* Read from no connection but this one. */
+void conn_hold(const struct conn *but);
+/* Go on with those that were held, or (restored) close them. */
+void conn_release(bool restored);
 
 unsigned conn_count(void);
 /* Close all, as lost. */

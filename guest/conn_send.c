@@ -120,7 +120,7 @@ void conn_update_watch(struct conn *c)
 
 	if (c->state == CONN_DEAD)
 		return;
-	if (!c->eof && (c->state == CONN_CLOSING || !c->stopped))
+	if (!c->eof && !c->held && (c->state == CONN_CLOSING || !c->stopped))
 		want |= EPOLLIN;
 	if (c->send_blocked)
 		want |= EPOLLOUT;

@@ -25,6 +25,7 @@ static const char *unix_path;
 static struct loop_source dialing = {.fd = -1};
 static uint64_t pause_ms;
 static bool on, greeted;
+static struct conn *current;
 
 static void dial(void);
 
@@ -34,7 +35,7 @@ static void pause_over(struct loop_timer *t)
 	dial();
 }
 
-static struct loop_timer timer = {.due = pause_over};
+static struct loop_timer timer = {.due = pause_over, .always = true};
 
 static void retry_later(void)
 {
@@ -57,6 +58,7 @@ static void lost(void)
 	bool was_good = greeted;
 
 	greeted = false;
+	current = NULL;
 	if (!on)
 		return;
 	log_info("the connection to the host was lost");
@@ -78,6 +80,7 @@ static void connected(void)
 	}
 	c->closed = lost;
 	c->greeted = heard;
+	current = c;
 	log_debug("connected to the host");
 }
 
@@ -139,6 +142,25 @@ void dial_start(const char *path)
 	unix_path = path;
 	on = true;
 	dial();
+}
+
+void dial_renew(void)
+{
+	if (!on || (current && !current->held))
+		return;
+	on = false; /* so that its loss is not answered by a dial */
+	if (current)
+		conn_lost(current);
+	on = true;
+	loop_timer_clear(&timer);
+	loop_close(&dialing);
+	pause_ms = 0;
+	dial();
+}
+
+bool dial_on(void)
+{
+	return on;
 }
 
 void dial_exit(void)

@@ -10,7 +10,7 @@
 struct method {
 	const char *name;
 	call_fn *start;
-	bool before_identity; /* answered while the agent has no identity */
+	bool before_identity; /* answered while the agent has no identity, or is held */
 	bool pid1_only;
 	bool needs_id;
 };
@@ -19,6 +19,9 @@ static const struct method methods[] = {
 	{.name = "ping", .start = call_ping, .before_identity = true},
 	{.name = "agent.info", .start = call_agent_info, .before_identity = true},
 	{.name = "agent.identity", .start = call_agent_identity, .before_identity = true},
+	{.name = "agent.warm", .start = call_agent_warm, .before_identity = true},
+	{.name = "snapshot.resume", .start = call_snapshot_resume, .before_identity = true},
+	{.name = "snapshot.prepare", .start = call_snapshot_prepare},
 	{.name = "agent.shutdown", .start = call_agent_shutdown, .pid1_only = true},
 	{.name = "exec.start", .start = call_exec_start},
 	{.name = "exec.attach", .start = call_exec_attach, .needs_id = true},
@@ -53,9 +56,11 @@ int dispatch_call(struct conn *c, const uint8_t *payload, size_t n, struct hutch
 	if (!m)
 		return hutch_error_set(err, HUTCH_E_UNKNOWN_METHOD, 0,
 				       "this agent has no method \"%s\"", call.method);
-	if (agent.needs_identity && !m->before_identity)
-		return hutch_error_set(err, HUTCH_E_STATE, 0,
-				       "%s is not answered before agent.identity", call.method);
+	if ((agent.needs_identity || agent.held) && !m->before_identity && !c->warm)
+		return hutch_error_set(err, HUTCH_E_STATE, 0, "%s is not answered before %s",
+				       call.method,
+				       agent.held ? "snapshot.resume or agent.identity"
+						  : "agent.identity");
 	if (m->pid1_only && agent.mode != AGENT_PID1)
 		return hutch_error_set(err, HUTCH_E_UNSUPPORTED, 0,
 				       "%s needs an agent that is PID 1", call.method);

@@ -136,6 +136,20 @@ void exec_check_done(struct exec *e)
 		maybe_forget(e);
 }
 
+static bool copied(struct exec *e, void *arg)
+{
+	(void)arg;
+	loop_timer_clear(&e->orphan);
+	list_del(&e->by_key);
+	e->key[0] = '\0';
+	return true;
+}
+
+void exec_all_copied(void)
+{
+	exec_each(copied, NULL);
+}
+
 void exec_forget_all(void)
 {
 	struct exec *e;

@@ -90,7 +90,7 @@ struct exec_request {
 	const struct exec_start *start;
 	const char *id, *key; /* may be empty */
 	uint64_t params_hash;
-	bool stdin_open;
+	bool stdin_open, apart; /* apart: see tree.h */
 };
 int exec_start(const struct exec_request *rq, struct exec **out, struct exec_result *res,
 	       struct hutch_error *err);
@@ -126,6 +126,8 @@ void exec_tree_gone(struct exec *e);					      /* tree.c */
 
 /* Ended execs lose their output, oldest first, until missing bytes are free. For ring_on_pressure. */
 void exec_ring_pressure(size_t missing);
+/* In a copy of the machine: nobody comes back for them, and their keys belong to the one it is a copy of. */
+void exec_all_copied(void);
 /* At the end of the agent: forget all; processes are left alone. */
 void exec_forget_all(void);
 

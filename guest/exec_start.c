@@ -258,15 +258,16 @@ static void keep_argv(struct exec *e, const struct exec_start *m)
 
 static void choose_id(struct exec *e, const char *wanted)
 {
-	static uint64_t serial;
+	static uint64_t serial, chosen;
 
+	e->serial = ++serial;
+	if (*wanted) {
+		snprintf(e->id, sizeof(e->id), "%s", wanted);
+		return;
+	}
 	do {
-		e->serial = ++serial;
-		if (*wanted)
-			snprintf(e->id, sizeof(e->id), "%s", wanted);
-		else
-			snprintf(e->id, sizeof(e->id), "e%llu", (unsigned long long)serial);
-	} while (!*wanted && exec_find(e->id));
+		snprintf(e->id, sizeof(e->id), "e%llu", (unsigned long long)++chosen);
+	} while (exec_find(e->id));
 }
 
 static struct exec *new_exec(const struct exec_request *rq)
@@ -338,6 +339,7 @@ static int prepare(struct hutch_error *err)
 		.memory_bytes = m->memory_bytes,
 		.pids = m->pids,
 		.cpu_percent = m->cpu_percent,
+		.apart = st.rq->apart,
 	};
 
 	if (find_user(err) < 0)

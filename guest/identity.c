@@ -63,11 +63,11 @@ static int set_machine_id(const struct agent_identity *id, struct hutch_error *e
 	return fail(err, "machine_id", MACHINE_ID " cannot be written");
 }
 
-static int set_clock(const struct agent_identity *id, struct hutch_error *err)
+int identity_set_clock(uint64_t realtime_ns, struct hutch_error *err)
 {
 	struct timespec ts = {
-		.tv_sec = (time_t)(id->realtime_ns / 1000000000u),
-		.tv_nsec = (long)(id->realtime_ns % 1000000000u),
+		.tv_sec = (time_t)(realtime_ns / 1000000000u),
+		.tv_nsec = (long)(realtime_ns % 1000000000u),
 	};
 
 	if (clock_settime(CLOCK_REALTIME, &ts) < 0)
@@ -101,9 +101,9 @@ static int add_entropy(const struct agent_identity *id, struct hutch_error *err)
 
 int identity_set(const struct agent_identity *id, struct hutch_error *err)
 {
-	if (id->generation < agent.generation)
+	if (id->generation < agent.generation + agent.held)
 		return hutch_error_set(err, HUTCH_E_STATE, 0,
-				       "generation %llu is older than %llu, which is in force",
+				       "generation %llu does not follow %llu, which is in force",
 				       (unsigned long long)id->generation,
 				       (unsigned long long)agent.generation);
 	if (id->generation == agent.generation)
@@ -111,7 +111,8 @@ int identity_set(const struct agent_identity *id, struct hutch_error *err)
 	if (agent.mode != AGENT_PLAIN && set_hostname(id, err) < 0)
 		return -1;
 	if (agent.mode == AGENT_PID1 &&
-	    (set_machine_id(id, err) < 0 || set_clock(id, err) < 0 || add_entropy(id, err) < 0))
+	    (set_machine_id(id, err) < 0 || identity_set_clock(id->realtime_ns, err) < 0 ||
+	     add_entropy(id, err) < 0))
 		return -1;
 	agent.generation = id->generation;
 	agent.needs_identity = false;

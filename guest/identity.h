@@ -10,5 +10,7 @@
  * err, stage set when a step failed: then the old one, or none, stays in force.
  */
 int identity_set(const struct agent_identity *id, struct hutch_error *err);
+/* Its clock alone. */
+int identity_set_clock(uint64_t realtime_ns, struct hutch_error *err);
 
 #endif

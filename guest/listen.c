@@ -110,6 +110,11 @@ int listen_unix(const char *path)
 	return ret;
 }
 
+void listen_hold(bool hold)
+{
+	loop_watch(&listener, hold ? 0 : EPOLLIN);
+}
+
 void listen_exit(void)
 {
 	loop_timer_clear(&pause_timer);

@@ -15,6 +15,8 @@
 #define MAX_TIMERS \
 	(4 * (AGENT_MAX_EXECS + AGENT_MAX_RECORDS) + AGENT_MAX_CONNS + AGENT_MAX_WORKERS + 64)
 #define MAX_EVENTS 64
+/* Added to the time of a held timer. */
+#define NEVER (1ull << 62)
 
 static struct loop_timer *heap[MAX_TIMERS + 1]; /* from 1 */
 
@@ -22,6 +24,7 @@ static struct {
 	int epfd;
 	bool stop;
 	uint32_t timers;
+	uint64_t held_ns; /* when timers were held; 0: they are not */
 	struct list tasks;
 	struct loop_garbage *garbage;
 } loop = {.epfd = -1, .tasks = LIST_INIT(loop.tasks)};
@@ -141,7 +144,24 @@ void loop_timer_set(struct loop_timer *t, uint64_t at_ns)
 	if (loop.timers == MAX_TIMERS)
 		log_panic("more timers than the limits allow");
 	t->at_ns = at_ns;
+	if (loop.held_ns && !t->always)
+		t->at_ns += NEVER - (loop_now() - loop.held_ns);
 	heap_up(++loop.timers, t);
+}
+
+void loop_hold_timers(bool hold)
+{
+	uint64_t now = loop_now();
+	uint64_t add = hold ? NEVER : now - loop.held_ns - NEVER;
+
+	if (hold == (loop.held_ns != 0))
+		return;
+	loop.held_ns = hold ? now : 0;
+	for (uint32_t i = 1; i <= loop.timers; i++) {
+		if (!heap[i]->always)
+			heap[i]->at_ns += add;
+		heap_up(i, heap[i]); /* those before it are a heap */
+	}
 }
 
 void loop_timer_after_ms(struct loop_timer *t, uint64_t ms)

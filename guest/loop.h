@@ -23,6 +23,7 @@ struct loop_source {
 struct loop_timer {
 	uint64_t at_ns; /* CLOCK_MONOTONIC */
 	uint32_t slot;	/* place in the heap, from 1; 0: not set */
+	bool always;	/* also while timers are held */
 	void (*due)(struct loop_timer *t);
 };
 
@@ -54,6 +55,8 @@ void loop_close(struct loop_source *src);
 void loop_timer_set(struct loop_timer *t, uint64_t at_ns);
 void loop_timer_after_ms(struct loop_timer *t, uint64_t ms);
 void loop_timer_clear(struct loop_timer *t);
+/* While they are held none is due, but for those that are so always. What was left of each is left after it. */
+void loop_hold_timers(bool hold);
 
 /* Run t once at the end of this pass (of the next one when called from a task). */
 void loop_task_queue(struct loop_task *t);

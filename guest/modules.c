@@ -38,7 +38,7 @@ static void load(const char *path, const char *params)
 	close(fd);
 }
 
-static void load_line(char *line)
+static void load_line(char *line, bool forget)
 {
 	char path[512], *params;
 
@@ -51,9 +51,11 @@ static void load_line(char *line)
 		return;
 	snprintf(path, sizeof(path), "%s%s", line[0] == '/' ? "" : MODULES_DIR "/", line);
 	load(path, params + strspn(params, " \t"));
+	if (forget)
+		unlink(path);
 }
 
-void boot_modules(void)
+void boot_modules(bool forget)
 {
 	struct lines l;
 
@@ -63,6 +65,8 @@ void boot_modules(void)
 		return; /* a kernel with all built in */
 	}
 	while (lines_next(&l))
-		load_line(l.line);
+		load_line(l.line, forget);
 	lines_close(&l);
+	if (forget)
+		unlink(MODULES_LIST);
 }

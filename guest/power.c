@@ -16,7 +16,7 @@
 static enum { UP, TERM_SENT, KILL_SENT } stage;
 
 static void due(struct loop_timer *t);
-static struct loop_timer timer = {.due = due};
+static struct loop_timer timer = {.due = due, .always = true};
 
 void power_off(void)
 {

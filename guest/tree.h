@@ -27,6 +27,7 @@ struct tree {
 
 struct tree_limits {
 	uint64_t memory_bytes, pids, cpu_percent; /* 0: none */
+	bool apart; /* a cgroup that is not frozen with the others, and not kept */
 };
 
 /* Before the start. -1 with err: limits are asked for and cannot be set. */
