@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures. Each class takes one or more named figures: open() once, turn() every round, close() at the end."""
+import io
 import os
+import random
+import tarfile
 import time
 
 import peers
+from samples import rank
 
 
 class Figure:
@@ -58,6 +62,153 @@ class ExecCli(Figure):
     def turn(self, samples, quick):
         samples.add("exec_true_cli_ms", self.rig.measure(
             "spawn", "10", self.rig.bin("hutch"), "exec", self.rig.sandbox().id, "--", "true"), "ms")
+
+
+class PtyEcho(Figure):
+    """A byte to `cat` on a raw PTY and back."""
+    names = ("pty_echo_ms",)
+
+    def turn(self, samples, quick):
+        n = "50" if quick else "200"
+        samples.add("pty_echo_ms", self.rig.measure("pty-echo", self.rig.socket, self.rig.sandbox().id, n), "ms")
+
+
+class Parallel(Figure):
+    """32 execs of `true` at once, each on its own connection, until the last has ended."""
+    names = ("exec_parallel32_ms",)
+
+    def turn(self, samples, quick):
+        samples.add("exec_parallel32_ms", self.rig.measure(
+            "parallel", self.rig.socket, self.rig.sandbox().id, "2" if quick else "5", "32", "true"), "ms")
+
+
+class PingUnderOutput(Figure):
+    """p95 of the pings of a round while another connection reads all that `cat /dev/zero` writes."""
+    names = ("ping_under_output_p95_ms",)
+
+    def turn(self, samples, quick):
+        pings = self.rig.measure("ping-under", self.rig.socket, self.rig.sandbox().id, "100" if quick else "400",
+                                 "cat", "/dev/zero")
+        samples.add("ping_under_output_p95_ms", [rank(sorted(pings), 0.95)], "ms")
+
+
+class AgentExec(Figure):
+    """The agent as a plain process: `true` from the request's sending to the result's receipt; beside posix_spawn and wait of
+    the same program by the same process that asks."""
+    names = ("exec_agent_us", "peer_posix_spawn_us")
+
+    def open(self):
+        from agentrig import AgentRig
+        self.agent = AgentRig(binary=self.rig.bin("hutch-agent"))
+
+    def turn(self, samples, quick):
+        n = "100" if quick else "300"
+        exec_ms = self.rig.measure("exec", str(self.agent.socket), "", n, "/bin/true")
+        spawn_ms = self.rig.measure("spawn", n, "/bin/true")
+        samples.add("exec_agent_us", [v * 1e3 for v in exec_ms], "us")
+        samples.add("peer_posix_spawn_us", [v * 1e3 for v in spawn_ms], "us")
+
+    def close(self):
+        self.agent.close()
+
+
+class Bulk(Figure):
+    """On a VM of 2 GiB, as its /tmp is in memory. In a quick run not in every round."""
+    every = 1
+
+    def open(self):
+        self.vm = self.rig.large_sandbox()
+        self.round = 0
+
+    def turn(self, samples, quick):
+        self.round += 1
+        if not quick or (self.round - 1) % self.every == 0:
+            self.take(samples)
+
+    def wire(self, mode, *args):
+        return self.rig.measure(mode, self.rig.socket, self.vm.id, "1", *args)
+
+    def guest(self, script):
+        """Seconds that a script takes in the guest."""
+        return self.vm.exec(script, check=True).duration_ms / 1e3
+
+
+class File(Bulk):
+    """256 MiB by fs.write and fs.read, beside `cp` of the same file in the guest."""
+    names = ("file_in_256m_mibs", "file_out_256m_mibs", "peer_guest_cp_256m_mibs", "file_in_vs_guest_cp",
+             "file_out_vs_guest_cp")
+    every = 2
+
+    def take(self, samples):
+        size = 256
+        into = self.wire("file-in", "/tmp/bench.file", str(size << 20))
+        out = self.wire("file-out", "/tmp/bench.file")
+        copy = [size / self.guest("cp /tmp/bench.file /tmp/bench.copy")]
+        self.guest("rm /tmp/bench.file /tmp/bench.copy")
+        samples.add("file_in_256m_mibs", into, "MiB/s")
+        samples.add("file_out_256m_mibs", out, "MiB/s")
+        samples.add("peer_guest_cp_256m_mibs", copy, "MiB/s")
+        samples.add("file_in_vs_guest_cp", [into[0] / copy[0]], "ratio")
+        samples.add("file_out_vs_guest_cp", [out[0] / copy[0]], "ratio")
+
+
+class FileSmall(Bulk):
+    """4 KiB written (atomically), then read: two calls."""
+    names = ("file_rw_4k_ms",)
+
+    def take(self, samples):
+        samples.add("file_rw_4k_ms", self.rig.measure(
+            "file-rw", self.rig.socket, self.vm.id, "30", "/tmp/bench.small", "4096"), "ms")
+
+
+class PingUnderBulk(Bulk):
+    """p95 of the pings of a round while 256 MiB files are written, and of an idle VM in the same round."""
+    names = ("ping_under_bulk_p95_ms", "ping_idle_p95_ms")
+    every = 2
+
+    def take(self, samples):
+        idle = self.rig.measure("ping", self.rig.socket, self.vm.id, "200")
+        under = self.rig.measure("ping-under-bulk", self.rig.socket, self.vm.id, "200", "/tmp/bench.bulk", str(256 << 20))
+        self.guest("rm -f /tmp/bench.bulk")
+        samples.add("ping_idle_p95_ms", [rank(sorted(idle), 0.95)], "ms")
+        samples.add("ping_under_bulk_p95_ms", [rank(sorted(under), 0.95)], "ms")
+
+
+class Tar(Bulk):
+    """A tree of 10 000 files of 0-4 KiB by fs.tar_in and fs.tar_out, beside the guest's own tar from and to its /tmp."""
+    names = ("tar_in_10k_s", "tar_out_10k_s", "peer_guest_tar_in_10k_s", "peer_guest_tar_out_10k_s", "tar_in_vs_guest_tar",
+             "tar_out_vs_guest_tar")
+    every = 3
+
+    def open(self):
+        super().open()
+        self.archive = os.path.join(self.rig.dir, "10k.tar")
+        dice = random.Random(1)
+        with tarfile.open(self.archive, "w", format=tarfile.PAX_FORMAT) as out:
+            for d in range(100):
+                member = tarfile.TarInfo("d%02d" % d)
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+                out.addfile(member)
+                for f in range(100):
+                    member = tarfile.TarInfo("d%02d/file-%02d" % (d, f))
+                    member.size = dice.randrange(4096)
+                    out.addfile(member, io.BytesIO(dice.randbytes(member.size)))
+        with open(self.archive, "rb") as f:
+            self.vm.filesystem.write("/tmp/10k.tar", f)
+
+    def take(self, samples):
+        into = self.wire("tar-in", "/tmp/bench.tree", self.archive)
+        out = self.wire("tar-out", "/tmp/bench.tree")
+        peer_out = [self.guest("tar -C /tmp/bench.tree -cf /tmp/bench.tar .")]
+        self.guest("rm -rf /tmp/bench.tree /tmp/bench.tar; mkdir /tmp/bench.tree")
+        peer_in = [self.guest("tar -C /tmp/bench.tree -xf /tmp/10k.tar")]
+        self.guest("rm -rf /tmp/bench.tree")
+        samples.add("tar_in_10k_s", into, "s")
+        samples.add("tar_out_10k_s", out, "s")
+        samples.add("peer_guest_tar_in_10k_s", peer_in, "s")
+        samples.add("peer_guest_tar_out_10k_s", peer_out, "s")
+        samples.add("tar_in_vs_guest_tar", [into[0] / peer_in[0]], "ratio")
+        samples.add("tar_out_vs_guest_tar", [out[0] / peer_out[0]], "ratio")
 
 
 class Boot(Figure):
@@ -138,4 +289,5 @@ class RunscExec(Peer):
     names, peer = ("peer_runsc_exec_ms",), peers.RunscExec
 
 
-ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, Boot, Spawn, Agent)
+ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, Boot, Spawn, Agent, PtyEcho, Parallel,
+       PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar)

@@ -17,7 +17,7 @@ class Rig:
         self.build = build
         self.dir = None
         self.broker = None
-        self._sandbox = None
+        self._sandbox = self._large = None
 
     def __enter__(self):
         for name in ("hutchd", "hutch", "hutch-agent", "hutch-bench"):
@@ -63,6 +63,16 @@ class Rig:
             from hutch import Sandbox
             self._sandbox = Sandbox.create(template="base", ttl_seconds=3600)
         return self._sandbox
+
+    def large_sandbox(self):
+        """A VM of 2 GiB, for what fills its /tmp."""
+        if self._large is None:
+            from hutch import HutchError, Sandbox
+            try:
+                self._large = Sandbox.create(template="base", ttl_seconds=3600, memory_mib=2048)
+            except HutchError as e:
+                raise Absent("no VM of 2 GiB: %s" % e)
+        return self._large
 
     def measure(self, *args):
         """Run hutch-bench; it prints one sample a line."""

@@ -17,9 +17,9 @@ class Samples:
         for name, values in self._values.items():
             v = sorted(values)
             out[name] = {
-                "median": _round(_rank(v, 0.5)),
-                "p95": _round(_rank(v, 0.95)),
-                "p99": _round(_rank(v, 0.99)),
+                "median": _round(rank(v, 0.5)),
+                "p95": _round(rank(v, 0.95)),
+                "p99": _round(rank(v, 0.99)),
                 "n": len(v),
                 "unit": self._units[name],
             }
@@ -32,7 +32,8 @@ class Samples:
                       % (name, row["median"], row["p95"], row["p99"], row["n"], row["unit"]))
 
 
-def _rank(sorted_values, q):
+def rank(sorted_values, q):
+    """The q-quantile by nearest rank."""
     return sorted_values[max(0, math.ceil(q * len(sorted_values)) - 1)]
 
 
