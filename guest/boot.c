@@ -199,14 +199,16 @@ static void tune_faults(void)
 
 static void make_node(const char *path, mode_t mode, unsigned major, unsigned minor)
 {
-	if (mknod(path, S_IFCHR | mode, makedev(major, minor)) < 0 && errno != EEXIST)
+	if (mknod(path, S_IFCHR | mode, makedev(major, minor)) == 0)
+		chmod(path, mode); /* whatever the umask */
+	else if (errno != EEXIST)
 		boot_failed("mknod %s", path);
 }
 
 /* Nodes that load their module when they are opened: "fuse fuse c10:229", as depmod(8) writes it. */
 static void make_module_node(char *line)
 {
-	char path[64], *name, *type;
+	char path[64], *name, *type, *slash;
 	uint64_t major, minor;
 	const char *p;
 
@@ -217,8 +219,10 @@ static void make_module_node(char *line)
 	if (*type != 'c' || !next_number(&p, &major) || !next_number(&p, &minor))
 		return;
 	snprintf(path, sizeof(path), "/dev/%s", name);
-	if (strncmp(name, "net/", 4) == 0)
-		mkdir("/dev/net", 0755);
+	slash = strrchr(path, '/');
+	*slash = '\0';
+	mkdir(path, 0755); /* net, mapper */
+	*slash = '/';
 	make_node(path, strcmp(name, "fuse") && strcmp(name, "net/tun") ? 0600 : 0666,
 		  (unsigned)major, (unsigned)minor);
 }
