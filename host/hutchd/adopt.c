@@ -2,7 +2,7 @@
 /*
  * What an earlier broker left.
  *
- * A record at step running whose process lives is adopted. Everything else is undone: a VM whose creation was not
+ * A record at step running, capturing or paused whose process lives is adopted. Everything else is undone: a VM whose creation was not
  * finished (its creator is gone), one whose end had begun, one past its deadline, one that died meanwhile, and a directory
  * without a usable record. A process is killed only by pid and start time, or when it carries the VM's marker (sweep.h); where
  * the record has no pid yet, the run directory itself says whether one was started (vmm_claim).
@@ -65,7 +65,7 @@ static const char *why_not(const struct broker *b, const struct vm_record *r, co
 		return "its record is another VM's";
 	if (r->step == STEP_STOPPING)
 		return "its end had begun";
-	if (r->step != STEP_RUNNING)
+	if (r->step != STEP_RUNNING && r->step != STEP_CAPTURING && r->step != STEP_PAUSED)
 		return "its creation was not finished";
 	if (strcmp(r->host_boot_id, b->host_boot_id) != 0)
 		return "the host was restarted";
@@ -99,7 +99,7 @@ static void adopt_one(struct broker *b, const char *id, int fd)
 		fd_close(&fd);
 		return;
 	}
-	if (vm_boot_adopt(vm, &err) < 0) {
+	if (vm_adopt(vm, &err) < 0) {
 		undo(b, id, vm->rundir_fd, &vm->r.process, err.message);
 		vm_free(vm);
 		return;

@@ -70,14 +70,19 @@ static void put_details(struct mp_buf *b, const struct vm *vm)
 	const struct vm_record *r = &vm->r;
 
 	put_metadata(b, r->metadata);
-	mp_kv_str(b, "boot_mode", "cold");
+	mp_kv_str(b, "boot_mode", vm_boot_mode_name(r->boot_mode));
+	mp_kv_text(b, "cold_reason", r->cold_reason);
+	mp_kv_text(b, "snapshot", r->snapshot);
+	mp_kv_text(b, "parent", r->parent);
+	mp_kv_uint(b, "layers", r->layers);
+	mp_kv_bool(b, "secrets", r->secrets);
 	mp_kv_str(b, "vmm", launcher_driver(vm->b->launcher));
 	mp_kv_str(b, "vmm_version", r->vmm_version);
 	mp_kv_str(b, "accel", vmm_accel_name(r->accel));
 	mp_kv_str(b, "accel_reason", r->accel_reason);
 	mp_key(b, "isolation");
 	api_put_isolation(b, vm->b);
-	if (vm->state == VM_RUNNING)
+	if (vm->state == VM_RUNNING || vm->state == VM_PAUSED)
 		put_stages(b, r);
 	if (r->agent_name[0])
 		put_agent(b, vm);
@@ -314,7 +319,7 @@ void api_vm_set_ttl(struct client *c, const struct msg_call *call, struct vm *vm
 		client_error(c, &err);
 		return;
 	}
-	if (vm->state != VM_RUNNING) {
+	if (vm->state != VM_RUNNING && vm->state != VM_PAUSED) {
 		hutch_error_set(&err, HUTCH_E_STATE, 0, "VM %s is %s: its TTL cannot be set",
 				vm->r.id, vm_state_name(vm->state));
 		client_error(c, &err);
@@ -407,7 +412,7 @@ static void kill_all(struct client *c)
 		struct kill_one *one = &k->each[k->killed];
 
 		next = TAILQ_NEXT(vm, next);
-		if (vm->r.owner_uid != c->uid)
+		if (vm->r.owner_uid != c->uid || vm->kind != VM_USERS)
 			continue;
 		one->all = k;
 		one->waiter.done = on_one_dead;

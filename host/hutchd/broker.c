@@ -16,6 +16,8 @@
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/listen.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/snapshot.h"
+#include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
 
 #define UNFINISHED_MS 1000 /* at the end, for VMs that were still being created to be gone */
@@ -119,7 +121,7 @@ static bool unfinished(const struct broker *b)
 	const struct vm *vm;
 
 	TAILQ_FOREACH(vm, &b->vms, next)
-		if (vm->state < VM_RUNNING || vm->state == VM_STOPPING)
+		if (vm->state < VM_RUNNING || vm->state == VM_STOPPING || vm->kind != VM_USERS)
 			return true;
 	return false;
 }
@@ -142,7 +144,7 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 	b->listener = NULL;
 	for (vm = TAILQ_FIRST(&b->vms); vm; vm = next) {
 		next = TAILQ_NEXT(vm, next);
-		if (vm->state < VM_RUNNING && vm->r.step != STEP_RUNNING)
+		if (vm->kind != VM_USERS || vm->state < VM_RUNNING)
 			vm_end(vm, "the broker ends before it was ready");
 	}
 	event_base_loopexit(b->loop.base, &tv);
@@ -186,6 +188,12 @@ static int set_up(struct broker *b, struct hutch_error *err)
 	b->accel = accel_create(b->loop.base, b->launcher, b->state_fd, c->accel);
 	if (!b->accel)
 		return fail(err, "cannot set up", "the accelerator check");
+	b->worker = worker_new(&b->loop);
+	b->verified = verified_load(b->state_fd, b->host_boot_id);
+	if (!b->worker || !b->verified)
+		return fail(err, "cannot set up", "the worker thread");
+	if (snapshots_open(b, err) < 0)
+		return -1;
 	adopt_all(b);
 	fd = claim_listen(&b->claim, c->socket, c->has_group, c->group, err);
 	if (fd < 0)
@@ -217,6 +225,8 @@ static void tear_down(struct broker *b)
 	}
 	while (!TAILQ_EMPTY(&b->tombs))
 		vm_free(TAILQ_FIRST(&b->tombs));
+	worker_free(b->worker);
+	verified_free(b->verified);
 	if (b->accel)
 		accel_destroy(b->accel);
 	if (b->launcher)
@@ -228,6 +238,7 @@ static void tear_down(struct broker *b)
 		event_del(&b->sigint);
 		loop_free(&b->loop);
 	}
+	fd_close(&b->snapshots_fd);
 	fd_close(&b->templates_fd);
 	fd_close(&b->vms_fd);
 	fd_close(&b->state_fd);
@@ -242,7 +253,7 @@ int broker_run(const struct config *config)
 	if (!b)
 		return 1;
 	b->config = config;
-	b->state_fd = b->vms_fd = b->templates_fd = b->ttl_fd = -1;
+	b->state_fd = b->vms_fd = b->templates_fd = b->snapshots_fd = b->ttl_fd = -1;
 	b->claim = (struct claim){.state_lock = -1, .socket_lock = -1, .dir_fd = -1};
 	b->uid = geteuid();
 	b->started_us = clock_us();

@@ -29,6 +29,9 @@ struct broker {
 	struct claim claim; /* state and socket locks */
 	struct listener *listener;
 	int state_fd, vms_fd, templates_fd; /* <state>, <state>/vm, <state>/templates */
+	int snapshots_fd;		    /* <state>/snapshots */
+	struct worker *worker;
+	struct verified *verified;
 	char host_boot_id[HUTCH_UUID_LEN + 1];
 	uint32_t uid;
 	uint64_t started_us;

@@ -316,6 +316,12 @@ void relay_start(struct client *c, const struct method *m, const struct msg_call
 		return;
 	}
 	hutch_error_clear(&err);
+	if (vm->state == VM_PAUSED) {
+		hutch_error_set(&err, HUTCH_E_STATE, 0, "VM %s is paused: vm.resume lets it go on",
+				vm->r.id);
+		client_error(c, &err);
+		return;
+	}
 	r = relay_new(c, m, vm);
 	if (!r || rewrite(r, call, flags) < 0) {
 		hutch_error_set(&err, HUTCH_E_TOO_LARGE, 0,

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <uuid.h>
 
+#include "host/hutchd/capture.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 
@@ -57,7 +58,7 @@ static void table_remove(struct vm *vm)
 
 bool vm_visible(const struct vm *vm, uint32_t uid)
 {
-	return vm->r.owner_uid == uid || broker_is_admin(vm->b, uid);
+	return vm->kind == VM_USERS && (vm->r.owner_uid == uid || broker_is_admin(vm->b, uid));
 }
 
 /* Living VM of that owner with that name. */
@@ -205,6 +206,10 @@ void vm_free(struct vm *vm)
 		b->tomb_count--;
 	} else {
 		vm_boot_abort(vm);
+		vm_rejoin_abort(vm);
+		vm_thaw_abort(vm);
+		capture_abort(vm);
+		guest_link_close(vm->held);
 		vm_heart_stop(vm);
 		TAILQ_REMOVE(&b->vms, vm, next);
 		b->vm_count--;
@@ -215,36 +220,63 @@ void vm_free(struct vm *vm)
 	loop_defer(&b->loop, &vm->deferred, destroy);
 }
 
-static int fill_record(struct vm_record *r, struct broker *b, uint32_t owner,
-		       const struct vm_create *args, const struct template *tpl, const char *key,
-		       uint64_t args_hash)
+/* Where it comes from; the sizes of a VM that goes on from an image are that one's. */
+static void fill_origin(struct vm_record *r, const struct vm_spec *spec,
+			const struct vm_origin *origin)
 {
+	const struct image *im = origin->im;
+
+	if (!im)
+		return;
+	r->boot_mode = spec->parent ? BOOT_FORK : BOOT_RESTORE;
+	r->memory_mib = im->traits.memory_mib;
+	r->vcpus = im->traits.vcpus;
+	if (spec->parent) {
+		snprintf(r->parent, sizeof(r->parent), "%s", spec->parent->r.id);
+		snprintf(r->snapshot, sizeof(r->snapshot), "%s", spec->parent->r.snapshot);
+		snprintf(r->accel_reason, sizeof(r->accel_reason), "%s",
+			 spec->parent->r.accel_reason);
+		r->accel = spec->parent->r.accel;
+		r->snapshot_uid = spec->parent->r.snapshot_uid;
+	} else {
+		snprintf(r->snapshot, sizeof(r->snapshot), "%s", im->name);
+		r->snapshot_uid = im->owner_uid;
+	}
+}
+
+static int fill_record(struct vm_record *r, struct broker *b, const struct vm_spec *spec,
+		       const struct vm_origin *origin)
+{
+	const struct template *tpl = spec->tpl;
 	uuid_t id;
 
 	*r = (struct vm_record){
-		.args_hash = args_hash,
-		.owner_uid = owner,
+		.args_hash = spec->args_hash,
+		.owner_uid = spec->owner,
 		.step = STEP_SPAWNING,
-		.memory_mib = args->memory_mib ? args->memory_mib : tpl->memory_mib,
-		.vcpus = args->vcpus ? args->vcpus : tpl->vcpus,
+		.memory_mib = spec->memory_mib ? spec->memory_mib : tpl->memory_mib,
+		.vcpus = spec->vcpus ? spec->vcpus : tpl->vcpus,
 		.cid = cid_take(b),
 		.created_ms = clock_unix_ms(),
-		.ttl_ms = args->ttl_ms,
+		.ttl_ms = spec->ttl_ms,
+		.secrets = spec->secrets,
+		.generation = 1,
 	};
 	uuid_generate_random(id);
 	uuid_unparse_lower(id, r->id);
-	snprintf(r->name, sizeof(r->name), "%s", args->name);
-	snprintf(r->key, sizeof(r->key), "%s", key);
+	snprintf(r->name, sizeof(r->name), "%s", spec->name);
+	snprintf(r->key, sizeof(r->key), "%s", spec->key);
 	snprintf(r->template_name, sizeof(r->template_name), "%s", tpl->name);
+	snprintf(r->cold_reason, sizeof(r->cold_reason), "%s", spec->cold_reason);
 	memcpy(r->host_boot_id, b->host_boot_id, sizeof(r->host_boot_id));
-	if (args->metadata_pairs == 0)
+	fill_origin(r, spec, origin);
+	if (!spec->metadata || !spec->metadata[0])
 		return 0;
-	r->metadata = vm_metadata_copy(args->metadata);
+	r->metadata = vm_metadata_copy(spec->metadata);
 	return r->metadata ? 0 : -1;
 }
 
-static int check_args(struct broker *b, uint32_t owner, const struct vm_create *args,
-		      struct hutch_error *err)
+static int check_spec(struct broker *b, const struct vm_spec *spec, struct hutch_error *err)
 {
 	const struct vm *other;
 
@@ -258,28 +290,23 @@ static int check_args(struct broker *b, uint32_t owner, const struct vm_create *
 	if (b->vm_count >= b->config->max_vms)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0,
 				       "there are %u VMs, as many as max_vms allows", b->vm_count);
-	if (!vm_metadata_valid(args->metadata))
-		return hutch_error_set(err, HUTCH_E_INVALID, 0, "vm.create: metadata is not UTF-8");
-	other = args->name[0] ? find_own_name(b, owner, args->name, false) : NULL;
+	if (!vm_metadata_valid(spec->metadata))
+		return hutch_error_set(err, HUTCH_E_INVALID, 0, "the metadata is not UTF-8");
+	other = spec->name[0] ? find_own_name(b, spec->owner, spec->name, false) : NULL;
 	if (other)
 		return hutch_error_set(err, HUTCH_E_EXISTS, 0, "the name '%s' is taken by VM %s",
-				       args->name, other->r.id);
+				       spec->name, other->r.id);
 	return 0;
 }
 
-struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
-		     const char *key, uint64_t args_hash, struct hutch_error *err)
+static struct vm *make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
+		       struct hutch_error *err)
 {
-	struct template tpl;
 	struct vm_record r = {.metadata = NULL};
 	struct vm *vm = NULL;
 	int fd = -1;
 
-	if (check_args(b, owner, args, err) < 0 ||
-	    template_load(&tpl, b->templates_fd, b->config->template_dir, args->template_name,
-			  err) < 0)
-		return NULL;
-	if (fill_record(&r, b, owner, args, &tpl, key, args_hash) < 0)
+	if (fill_record(&r, b, spec, origin) < 0)
 		goto no_memory;
 	fd = dir_make(b->vms_fd, r.id);
 	if (fd < 0) {
@@ -291,10 +318,12 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 	vm = vm_new(b, &r, fd);
 	if (!vm)
 		goto no_memory;
-	log_info(vm->object, "created for uid %u: template %s, %u MiB, %u vcpus, cid %u%s%s",
-		 (unsigned)owner, tpl.name, vm->r.memory_mib, vm->r.vcpus, vm->r.cid,
-		 vm->r.name[0] ? ", name " : "", vm->r.name);
-	if (vm_boot_start(vm, &tpl, args->timeout_ms, err) < 0) {
+	vm->kind = spec->kind;
+	log_info(vm->object, "created for uid %u: template %s, %s%s, %u MiB, %u vcpus, cid %u%s%s",
+		 (unsigned)spec->owner, vm->r.template_name, vm_boot_mode_name(vm->r.boot_mode),
+		 vm->r.parent[0] ? vm->r.parent : vm->r.snapshot, vm->r.memory_mib, vm->r.vcpus,
+		 vm->r.cid, vm->r.name[0] ? ", name " : "", vm->r.name);
+	if (vm_boot_start(vm, spec->tpl, origin, spec->timeout_ms, err) < 0) {
 		tree_remove(b->vms_fd, vm->r.id);
 		vm_free(vm);
 		return NULL;
@@ -311,6 +340,42 @@ fail:
 	return NULL;
 }
 
+struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
+		   struct hutch_error *err)
+{
+	struct vm *vm = check_spec(b, spec, err) < 0 ? NULL : make(b, spec, origin, err);
+
+	vm_origin_free(origin);
+	return vm;
+}
+
+struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
+		     const char *key, uint64_t args_hash, struct hutch_error *err)
+{
+	char cold_reason[256];
+	struct template tpl;
+	struct vm_spec spec = {.owner = owner,
+			       .tpl = &tpl,
+			       .name = args->name,
+			       .key = key,
+			       .args_hash = args_hash,
+			       .memory_mib = args->memory_mib,
+			       .vcpus = args->vcpus,
+			       .ttl_ms = args->ttl_ms,
+			       .timeout_ms = args->timeout_ms,
+			       .metadata = args->metadata,
+			       .secrets = args->secrets,
+			       .cold_reason = cold_reason};
+	struct vm_origin origin;
+
+	/* First what costs nothing. */
+	if (check_spec(b, &spec, err) < 0 ||
+	    vm_origin_find(b, owner, args, &origin, &tpl, cold_reason, sizeof(cold_reason), err) <
+		    0)
+		return NULL;
+	return vm_make(b, &spec, &origin, err);
+}
+
 void vm_died_error(const struct vm *vm, struct hutch_error *err)
 {
 	hutch_error_clear(err);
@@ -324,6 +389,11 @@ static void close_guest_side(struct vm *vm)
 	struct hutch_error err;
 
 	vm_boot_abort(vm);
+	vm_rejoin_abort(vm);
+	vm_thaw_abort(vm);
+	capture_abort(vm);
+	guest_link_close(vm->held);
+	vm->held = NULL;
 	vm_heart_stop(vm);
 	vm_died_error(vm, &err);
 	guest_pool_end(&vm->pool, &err);

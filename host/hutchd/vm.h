@@ -9,6 +9,7 @@
 #include "host/hutchd/broker.h"
 #include "host/hutchd/guest_call.h"
 #include "host/hutchd/guest_pool.h"
+#include "host/hutchd/vm_origin.h"
 #include "host/hutchd/vm_record.h"
 #include "host/hutchd/vm_state.h"
 #include "host/hutchd/vmm.h"
@@ -22,7 +23,16 @@
 #define VM_HEARTBEATS_MISSED 3u /* in a row: the agent is called silent */
 
 struct vm_boot;
+struct vm_rejoin;
+struct vm_thaw;
 struct vm_waiter;
+struct capture;
+
+enum vm_kind {
+	VM_USERS,    /* somebody's */
+	VM_TEMPLATE, /* being booted for template.snapshot */
+	VM_POOLED,   /* waits to be taken */
+};
 
 struct vm {
 	TAILQ_ENTRY(vm) next;
@@ -34,7 +44,13 @@ struct vm {
 	char object[HUTCH_UUID_LEN + 4]; /* "vm <id>" */
 	int rundir_fd;
 	struct vmm *vmm;
-	struct vm_boot *boot; /* until running */
+	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
+	struct vm_boot *boot;	  /* a new one, until it is running */
+	struct vm_rejoin *rejoin; /* one that runs, until its agent was found again */
+	struct capture *capture;  /* a fork, snapshot or pause of it is under way */
+	struct vm_thaw *thaw;	  /* paused, and being resumed */
+	struct guest_link
+		*held; /* paused: the connection that holds its agent; NULL: it was lost */
 	struct guest_pool pool;
 	TAILQ_HEAD(, vm_waiter) waiters;
 	char reason[512];	     /* why it ends or ended; empty: it does not */
@@ -54,7 +70,7 @@ struct vm {
 struct vm_waiter {
 	TAILQ_ENTRY(vm_waiter) next;
 	struct vm *vm;	/* NULL: does not wait */
-	bool for_ready; /* until it runs; else until it is dead */
+	bool for_ready; /* until it runs (again); else until it is dead */
 	/* err: for_ready only, it never ran. */
 	void (*done)(struct vm_waiter *w, const struct hutch_error *err);
 };
@@ -65,6 +81,22 @@ struct vm_waiter {
  */
 struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
 		     const char *key, uint64_t args_hash, struct hutch_error *err);
+/* The same for a VM that goes on from origin, or for the broker's own use. origin is taken over in any case. */
+struct vm_spec {
+	enum vm_kind kind;
+	uint32_t owner;
+	const struct template *tpl;
+	const char *name, *key; /* empty: none */
+	uint64_t args_hash;
+	uint32_t memory_mib, vcpus;
+	uint64_t ttl_ms, timeout_ms;
+	char *const *metadata; /* NULL: none */
+	bool secrets;
+	const char *cold_reason;
+	const struct vm *parent; /* it is a fork of this one; NULL: it is none */
+};
+struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
+		   struct hutch_error *err);
 /* A VM of an earlier broker, in state starting and listed. Takes over r's metadata and, on success, rundir_fd. */
 struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd);
 void vm_free(struct vm *vm); /* not while anyone waits or a process lives */
@@ -97,12 +129,32 @@ bool vm_visible(const struct vm *vm, uint32_t uid);
 /* Write the record; a failure is logged and returned. */
 int vm_save(struct vm *vm);
 
-/* vm_boot.c: from the record to running. */
-int vm_boot_start(struct vm *vm, const struct template *tpl, uint64_t timeout_ms,
-		  struct hutch_error *err);
-/* Take over the living VMM of the record: running at once, its agent checked behind that. -1: it is gone. */
+/* vm_boot.c: from the record to running. origin is taken over on success. */
+int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
+		  uint64_t timeout_ms, struct hutch_error *err);
+void vm_boot_spawned(struct vm *vm);
+void vm_boot_up(struct vm *vm);
+/* The VMM could not be started, or has ended. */
+void vm_boot_failed(struct vm *vm, const struct hutch_error *err);
 int vm_boot_adopt(struct vm *vm, struct hutch_error *err);
 void vm_boot_abort(struct vm *vm); /* drop what the boot holds */
+
+/* vm_vmm.c: what its VMM tells. */
+extern const struct vmm_callbacks vm_vmm_callbacks;
+
+/*
+ * vm_rejoin.c: the agent of a VM that was running before is found again: dialled, compared with the record, pinged. held: it may be
+ * held (snapshot.prepare), its connection lost; its hello is then awaited too, and it is told to go on. Ends in running, with
+ * waiters told; where there is no answer within timeout_ms, the VM is ended.
+ */
+int vm_rejoin_start(struct vm *vm, bool held, uint64_t timeout_ms, struct hutch_error *err);
+void vm_rejoin_abort(struct vm *vm);
+/* Take over the living VMM of the record: running (or paused) at once. -1: it is gone. */
+int vm_adopt(struct vm *vm, struct hutch_error *err);
+
+/* vm_thaw.c: from paused to running; waiters are told. Harmless when it is on its way. -1 with err. */
+int vm_thaw_start(struct vm *vm, struct hutch_error *err);
+void vm_thaw_abort(struct vm *vm);
 
 /* vm_heart.c */
 void vm_heart_init(struct vm *vm);

@@ -85,6 +85,8 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	if (vm->state == VM_PAUSED)
+		return;
 	if (vm->control && !vm->ping) {
 		vm->ping = guest_call_start(&vm->pool, vm->control, &ping, 0, on_pong, vm);
 		return;

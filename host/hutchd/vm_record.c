@@ -11,15 +11,14 @@
 #include <string.h>
 
 #include "host/hutchd/fdutil.h"
+#include "host/hutchd/json_struct.h"
 
 #define RECORD_VERSION 1
 #define RECORD_MAX     (64u << 10) /* of the file, bytes */
 
 static const char *const step_names[] = {
-	[STEP_SPAWNING] = "spawning",
-	[STEP_BOOTING] = "booting",
-	[STEP_RUNNING] = "running",
-	[STEP_STOPPING] = "stopping",
+	[STEP_SPAWNING] = "spawning",	[STEP_BOOTING] = "booting", [STEP_RUNNING] = "running",
+	[STEP_CAPTURING] = "capturing", [STEP_PAUSED] = "paused",   [STEP_STOPPING] = "stopping",
 };
 static_assert(sizeof(step_names) / sizeof(step_names[0]) == VM_STEPS, "every step has a name");
 
@@ -28,49 +27,37 @@ const char *vm_step_name(enum vm_step s)
 	return step_names[s];
 }
 
-/* The members that are copied as they are; step, accel, process and metadata are not among them. */
-enum member_type { MEMBER_TEXT, MEMBER_U32, MEMBER_U64 };
+static const char *const boot_mode_names[] = {
+	[BOOT_COLD] = "cold",
+	[BOOT_RESTORE] = "restore",
+	[BOOT_FORK] = "fork",
+	[BOOT_POOL] = "pool",
+};
+static_assert(sizeof(boot_mode_names) / sizeof(boot_mode_names[0]) == VM_BOOT_MODES,
+	      "every mode has a name");
 
-#define TEXT(m)                                                                                    \
-	{                                                                                          \
-#m, MEMBER_TEXT, offsetof(struct vm_record, m), sizeof(((struct vm_record *)0)->m) \
-	}
-#define U32(m)                                                                  \
-	{                                                                       \
-#m, MEMBER_U32, offsetof(struct vm_record, m), sizeof(uint32_t) \
-	}
-#define U64(m)                                                                  \
-	{                                                                       \
-#m, MEMBER_U64, offsetof(struct vm_record, m), sizeof(uint64_t) \
-	}
+const char *vm_boot_mode_name(enum vm_boot_mode m)
+{
+	return boot_mode_names[m];
+}
 
-static const struct member {
-	const char *name;
-	enum member_type type;
-	size_t offset, size;
-} members[] = {
+/* The members that are copied as they are; step, mode, accel, process and metadata are not among them. */
+#define TEXT(m) JSON_MEMBER(TEXT, struct vm_record, #m, m)
+#define U32(m)	JSON_MEMBER(U32, struct vm_record, #m, m)
+#define U64(m)	JSON_MEMBER(U64, struct vm_record, #m, m)
+#define BOOL(m) JSON_MEMBER(BOOL, struct vm_record, #m, m)
+
+static const struct json_member members[] = {
 	TEXT(id),	    TEXT(name),		 TEXT(key),	    U64(args_hash),
 	U32(owner_uid),	    TEXT(template_name), U32(memory_mib),   U32(vcpus),
 	U32(cid),	    U64(created_ms),	 U64(ttl_ms),	    U64(deadline_ms),
 	TEXT(host_boot_id), TEXT(accel_reason),	 TEXT(vmm_version), U64(spawn_us),
 	U64(qmp_us),	    U64(hello_us),	 U64(identity_us),  U64(total_us),
-	TEXT(agent_name),   TEXT(agent_boot_id), U64(generation),
+	TEXT(agent_name),   TEXT(agent_boot_id), U64(generation),   TEXT(cold_reason),
+	U32(layers),	    TEXT(snapshot),	 U32(snapshot_uid), TEXT(parent),
+	BOOL(secrets),
 };
-
-static json_t *member_json(const struct member *m, const struct vm_record *r)
-{
-	const void *at = (const char *)r + m->offset;
-
-	switch (m->type) {
-	case MEMBER_TEXT:
-		return json_string(at);
-	case MEMBER_U32:
-		return json_integer(*(const uint32_t *)at);
-	case MEMBER_U64:
-		return json_integer((json_int_t) * (const uint64_t *)at);
-	}
-	return NULL;
-}
+#define MEMBERS (sizeof(members) / sizeof(members[0]))
 
 static json_t *metadata_json(char *const *pairs)
 {
@@ -93,12 +80,12 @@ static json_t *record_json(const struct vm_record *r)
 		return NULL;
 	rc |= json_object_set_new(o, "version", json_integer(RECORD_VERSION));
 	rc |= json_object_set_new(o, "step", json_string(step_names[r->step]));
+	rc |= json_object_set_new(o, "boot_mode", json_string(boot_mode_names[r->boot_mode]));
 	rc |= json_object_set_new(o, "accel", json_string(vmm_accel_name(r->accel)));
 	rc |= json_object_set_new(o, "pid", json_integer(r->process.pid));
 	rc |= json_object_set_new(o, "start_time", json_integer((json_int_t)r->process.start_time));
 	rc |= json_object_set_new(o, "metadata", metadata_json(r->metadata));
-	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
-		rc |= json_object_set_new(o, members[i].name, member_json(&members[i], r));
+	rc |= json_put_members(o, r, members, MEMBERS);
 	if (rc == 0)
 		return o;
 	json_decref(o);
@@ -122,8 +109,7 @@ int vm_record_save(const struct vm_record *r, int rundir_fd)
 
 static int wrong(struct hutch_error *err, const char *member)
 {
-	return hutch_error_set(err, HUTCH_E_INVALID, 0, VM_RECORD_FILE ": '%s' is missing or wrong",
-			       member);
+	return json_member_wrong(VM_RECORD_FILE, member, err);
 }
 
 static int get_uint(const json_t *o, const char *name, uint64_t max, uint64_t *out,
@@ -131,7 +117,6 @@ static int get_uint(const json_t *o, const char *name, uint64_t max, uint64_t *o
 {
 	const json_t *v = json_object_get(o, name);
 
-	/* A hash uses all 64 bits, which JSON's signed integer holds as they are. */
 	if (!json_is_integer(v) || (uint64_t)json_integer_value(v) > max)
 		return wrong(err, name);
 	*out = (uint64_t)json_integer_value(v);
@@ -149,30 +134,6 @@ static int get_name(const json_t *o, const char *name, const char *const *names,
 			return 0;
 		}
 	return wrong(err, name);
-}
-
-static int get_member(const json_t *o, const struct member *m, struct vm_record *r,
-		      struct hutch_error *err)
-{
-	void *at = (char *)r + m->offset;
-	uint64_t v = 0;
-	const char *s;
-
-	if (m->type != MEMBER_TEXT) {
-		if (get_uint(o, m->name, m->type == MEMBER_U32 ? UINT32_MAX : UINT64_MAX, &v, err) <
-		    0)
-			return -1;
-		if (m->type == MEMBER_U32)
-			*(uint32_t *)at = (uint32_t)v;
-		else
-			*(uint64_t *)at = v;
-		return 0;
-	}
-	s = json_string_value(json_object_get(o, m->name));
-	if (!s || strlen(s) >= m->size)
-		return wrong(err, m->name);
-	memcpy(at, s, strlen(s) + 1);
-	return 0;
 }
 
 static int get_metadata(json_t *o, struct vm_record *r, struct hutch_error *err)
@@ -207,12 +168,14 @@ static int record_parse(struct vm_record *r, json_t *o, struct hutch_error *err)
 
 	if (get_uint(o, "version", RECORD_VERSION, &v, err) < 0)
 		return -1;
-	for (size_t m = 0; m < sizeof(members) / sizeof(members[0]); m++)
-		if (get_member(o, &members[m], r, err) < 0)
-			return -1;
+	if (json_get_members(o, r, members, MEMBERS, VM_RECORD_FILE, err) < 0)
+		return -1;
 	if (get_name(o, "step", step_names, VM_STEPS, &i, err) < 0)
 		return -1;
 	r->step = (enum vm_step)i;
+	if (get_name(o, "boot_mode", boot_mode_names, VM_BOOT_MODES, &i, err) < 0)
+		return -1;
+	r->boot_mode = (enum vm_boot_mode)i;
 	if (get_name(o, "accel", accels, 3, &i, err) < 0)
 		return -1;
 	r->accel = (enum vmm_accel)i;

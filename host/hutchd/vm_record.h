@@ -7,6 +7,8 @@
  *   spawning  a VMM may have been started: end what there is
  *   booting   its process is in the record: end it, for its creator is gone
  *   running   adopt it
+ *   capturing adopt it; it may be stopped and its agent held: let both go on, remove what was captured
+ *   paused    adopt it as it is: stopped, its agent held
  *   stopping  finish ending it
  *
  * It is not fsynced: it is for a broker's end, not the host's, which no VM outlives.
@@ -22,8 +24,19 @@
 
 #define VM_RECORD_FILE "record.json"
 
-enum vm_step { STEP_SPAWNING, STEP_BOOTING, STEP_RUNNING, STEP_STOPPING, VM_STEPS };
+enum vm_step {
+	STEP_SPAWNING,
+	STEP_BOOTING,
+	STEP_RUNNING,
+	STEP_CAPTURING,
+	STEP_PAUSED,
+	STEP_STOPPING,
+	VM_STEPS
+};
 const char *vm_step_name(enum vm_step s);
+
+enum vm_boot_mode { BOOT_COLD, BOOT_RESTORE, BOOT_FORK, BOOT_POOL, VM_BOOT_MODES };
+const char *vm_boot_mode_name(enum vm_boot_mode m);
 
 struct vm_record {
 	char id[HUTCH_UUID_LEN + 1];
@@ -34,6 +47,13 @@ struct vm_record {
 	enum vm_step step;
 	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
 	uint32_t memory_mib, vcpus, cid;
+	enum vm_boot_mode boot_mode;
+	char cold_reason[256]; /* why no snapshot was used; empty: there was none, or it was */
+	uint32_t layers;       /* of memory that it shares, above the base */
+	char snapshot[HUTCH_MAX_SNAPSHOT_NAME + 1]; /* that its memory comes from; empty: none */
+	uint32_t snapshot_uid;			    /* that one's owner */
+	char parent[HUTCH_UUID_LEN + 1];	    /* that it was forked from; empty: none */
+	bool secrets;
 	char **metadata;     /* NULL-terminated pairs; owned; NULL: none */
 	uint64_t created_ms; /* unix time */
 	uint64_t ttl_ms;

@@ -5,6 +5,7 @@
  *   starting  run directory and record are there; accelerator, VMM process and QMP are awaited. Calls to its agent wait.
  *   booting   the VMM runs; the agent's hello is awaited. The only state in which one is taken. Calls wait.
  *   running   it has its identity and answers. Calls are relayed.
+ *   paused    it stands still, with its agent held, until it is resumed. Calls fail with state.
  *   stopping  it is being ended: calls fail with vm_died, nothing new begins.
  *   dead      process, sockets and run directory are gone; kept for vm.info and vm.wait.
  */
@@ -13,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum vm_state { VM_STARTING, VM_BOOTING, VM_RUNNING, VM_STOPPING, VM_DEAD, VM_STATES };
+enum vm_state { VM_STARTING, VM_BOOTING, VM_RUNNING, VM_PAUSED, VM_STOPPING, VM_DEAD, VM_STATES };
 
 const char *vm_state_name(enum vm_state s);
 bool vm_state_allowed(enum vm_state from, enum vm_state to);

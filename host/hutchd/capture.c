@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A VM stands still, and what it is at that instant is kept. */
+#include "host/hutchd/capture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+#include "host/hutchd/log.h"
+#include "host/hutchd/snapshot.h"
+#include "host/hutchd/vm_identity.h"
+#include "protocol/msg_exec.h"
+
+#define FREEZE_MS  1000u
+#define PREPARE_MS 5000u  /* for snapshot.prepare to be answered */
+#define RESUME_MS  10000u /* for snapshot.resume */
+
+static void destroy(struct deferred *d)
+{
+	struct capture *c = container_of(d, struct capture, deferred);
+
+	free(c->im);
+	free(c);
+}
+
+static void close_files(struct capture *c)
+{
+	fd_close(&c->data_fd);
+	fd_close(&c->extents_fd);
+	fd_close(&c->device_fd);
+}
+
+void capture_end(struct capture *c)
+{
+	struct vm *vm = c->vm;
+
+	if (vm->capture == c)
+		vm->capture = NULL;
+	guest_pool_cancel(&c->waiter);
+	guest_call_cancel(c->call);
+	guest_link_close(c->link);
+	c->link = NULL;
+	close_files(c);
+	if (c->dirfd >= 0 && vm->rundir_fd >= 0 && tree_remove(vm->rundir_fd, VM_CAPTURE_DIR) < 0)
+		log_errno(LOG_LEVEL_ERROR, vm->object, "cannot remove " VM_CAPTURE_DIR);
+	fd_close(&c->dirfd);
+	loop_defer(&vm->b->loop, &c->deferred, destroy);
+}
+
+/* It is over, and done is called. */
+static void finish(struct capture *c, const struct hutch_error *err)
+{
+	capture_done *done = c->done;
+
+	if (!done)
+		return;
+	c->done = NULL;
+	close_files(c);
+	if (err) {
+		struct hutch_error copy = *err;
+
+		capture_end(c);
+		done(c->arg, &copy, NULL);
+	} else {
+		done(c->arg, NULL, c);
+	}
+}
+
+void capture_abort(struct vm *vm)
+{
+	struct capture *c = vm->capture;
+	struct hutch_error err;
+
+	if (!c)
+		return;
+	vm->capture = NULL;
+	vm_died_error(vm, &err);
+	finish(c, &err);
+}
+
+/* What the VM is from here on; the record is what a next broker goes by. */
+static void settle(struct capture *c)
+{
+	struct vm *vm = c->vm;
+
+	if (c->mode == CAPTURE_PAUSE && !c->failure.kind) {
+		vm->held = c->link;
+		c->link = NULL;
+		vm->r.step = STEP_PAUSED;
+		vm_state_set(&vm->state, VM_PAUSED, vm->object);
+	} else if (vm->r.step == STEP_CAPTURING) {
+		vm->r.step = STEP_RUNNING;
+	}
+	vm_save(vm);
+	c->pause_us = clock_us() - c->begun_us;
+	finish(c, c->failure.kind ? &c->failure : NULL);
+}
+
+static void fail(struct capture *c, const struct hutch_error *err, const char *what)
+{
+	if (c->failure.kind)
+		return;
+	c->failure = *err;
+	hutch_error_prefix(&c->failure, "VM %s: %s", c->vm->r.id, what);
+	log_warn(c->vm->object, "%s: %s", what, err->message);
+}
+
+/* It may be held, and the connection that could tell it to go on is lost: its hello comes. */
+static void look_for_agent(struct capture *c)
+{
+	struct vm *vm = c->vm;
+	struct hutch_error err;
+
+	hutch_error_clear(&err);
+	vm_heart_stop(vm);
+	if (vm_rejoin_start(vm, true, VM_ADOPT_MS, &err) < 0)
+		vm_end(vm, err.message);
+}
+
+static void maybe_on_again(struct capture *c)
+{
+	if (!c->continued || !c->resumed)
+		return;
+	guest_link_close(c->link);
+	c->link = NULL;
+	settle(c);
+}
+
+static void on_cont(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+	struct capture *c = vm->capture;
+
+	if (!c)
+		return;
+	if (err) {
+		vm_end(vm, err->message); /* aborts c */
+		return;
+	}
+	c->continued = true;
+	maybe_on_again(c);
+}
+
+static void on_resumed(void *arg, const struct hutch_error *err, const uint8_t *payload, size_t len)
+{
+	struct capture *c = arg;
+
+	(void)payload;
+	(void)len;
+	c->call = NULL;
+	if (c->vm->capture != c)
+		return;
+	if (err) {
+		log_warn(c->vm->object, "snapshot.resume: %s", err->message);
+		guest_link_close(c->link);
+		c->link = NULL;
+		look_for_agent(c);
+		if (c->vm->capture != c)
+			return;
+	}
+	c->resumed = true;
+	maybe_on_again(c);
+}
+
+/* Both are on their way at once: the agent reads when it can. */
+static void go_on(struct capture *c)
+{
+	struct vm *vm = c->vm;
+
+	if (c->was_paused || (c->mode != CAPTURE_GO_ON && !c->failure.kind)) {
+		settle(c);
+		return;
+	}
+	vmm_cont(vm->vmm, on_cont, vm);
+	if (c->link)
+		c->call = vm_identity_resume(vm, c->link, RESUME_MS, on_resumed, c);
+	if (c->call)
+		return;
+	look_for_agent(c);
+	c->resumed = true;
+}
+
+static void on_captured(void *arg, const struct hutch_error *err, const struct vmm_captured *got)
+{
+	struct vm *vm = arg;
+	struct capture *c = vm->capture;
+
+	if (!c)
+		return;
+	if (err) {
+		fail(c, err, "its memory cannot be captured");
+	} else {
+		c->bytes = got->bytes;
+		log_info(vm->object,
+			 "captured %llu KiB in %llu extents: memory %llu us, devices %llu us",
+			 (unsigned long long)got->bytes >> 10, (unsigned long long)got->extents,
+			 (unsigned long long)got->memory_us, (unsigned long long)got->device_us);
+	}
+	go_on(c);
+}
+
+static void save(struct capture *c)
+{
+	const struct vmm_capture_to to = {.data_fd = c->data_fd,
+					  .extents_fd = c->extents_fd,
+					  .device_fd = c->device_fd,
+					  .whole = c->extents_fd < 0};
+
+	if (c->mode == CAPTURE_PAUSE)
+		go_on(c);
+	else
+		vmm_capture(c->vm->vmm, &to, on_captured, c->vm);
+}
+
+static void on_stopped(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+	struct capture *c = vm->capture;
+
+	if (!c)
+		return;
+	if (err) {
+		fail(c, err, "it cannot be stopped");
+		go_on(c);
+		return;
+	}
+	save(c);
+}
+
+static void on_prepared(void *arg, const struct hutch_error *err, const uint8_t *payload,
+			size_t len)
+{
+	struct capture *c = arg;
+
+	(void)payload;
+	(void)len;
+	c->call = NULL;
+	if (c->vm->capture != c)
+		return;
+	if (!err) {
+		vmm_stop(c->vm->vmm, on_stopped, c->vm);
+		return;
+	}
+	fail(c, err, "its agent cannot hold it");
+	/* What the agent itself says leaves it as it was. */
+	if (!c->link || c->link->state == LINK_DEAD) {
+		c->link = NULL;
+		look_for_agent(c);
+	}
+	if (c->vm->capture == c)
+		settle(c);
+}
+
+static void on_link_ready(void *arg, struct guest_link *g)
+{
+	(void)arg;
+	(void)g;
+}
+
+/* The call over it, or the next one, meets a dead link. */
+static void on_link_lost(void *arg, struct guest_link *g, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+
+	if (vm->held == g)
+		vm->held = NULL;
+	if (vm->capture && vm->capture->link == g)
+		vm->capture->link = NULL;
+	log_warn(vm->object, "the connection that holds its agent: %s", err->message);
+}
+
+static const struct link_owner link_owner = {.ready = on_link_ready, .lost = on_link_lost};
+
+static void prepare(struct capture *c, struct guest_link *g)
+{
+	struct msg_call call = {.method = "snapshot.prepare"};
+	struct hutch_error err;
+	struct mp_buf params;
+
+	guest_link_move(g, NULL);
+	guest_link_set_owner(g, &link_owner, c->vm);
+	c->link = g;
+	c->begun_us = clock_us();
+	mp_buf_init(&params, 256);
+	agent_prepare_encode_params(&params, FREEZE_MS);
+	call.params = params.data;
+	call.params_len = params.len;
+	if (!params.failed)
+		c->call = guest_call_start(&c->vm->pool, g, &call, PREPARE_MS, on_prepared, c);
+	mp_buf_free(&params);
+	if (c->call)
+		return;
+	hutch_error_clear(&err);
+	hutch_error_set(&err, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
+	fail(c, &err, "it cannot be captured");
+	settle(c);
+}
+
+static void on_link(struct guest_waiter *w, struct guest_link *g)
+{
+	prepare(container_of(w, struct capture, waiter), g);
+}
+
+static void on_no_link(struct guest_waiter *w, const struct hutch_error *err)
+{
+	struct capture *c = container_of(w, struct capture, waiter);
+
+	if (c->vm->capture != c)
+		return;
+	fail(c, err, "its agent cannot be reached");
+	settle(c);
+}
+
+static int create(int dirfd, const char *name)
+{
+	return openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
+/* What is new, above the files of before. Without any, or with too many layers, all of the memory is written anew. */
+static int make_files(struct capture *c, bool whole)
+{
+	char name[IMAGE_FILE_NAME];
+	unsigned layer = IMAGE_FILE_LAYERS + 2 * (c->im->nlayers - 1);
+
+	if (whole) {
+		c->data_fd = create(c->dirfd, IMAGE_MEMORY);
+	} else {
+		image_file_name(layer, name);
+		c->data_fd = create(c->dirfd, name);
+		image_file_name(layer + 1, name);
+		c->extents_fd = create(c->dirfd, name);
+	}
+	c->device_fd = create(c->dirfd, IMAGE_DEVICE);
+	return c->data_fd < 0 || c->device_fd < 0 || (!whole && c->extents_fd < 0) ? -1 : 0;
+}
+
+/* The manifest of what will be captured. */
+static int describe(struct capture *c, const struct image *from)
+{
+	struct vm *vm = c->vm;
+	struct image *im = c->im;
+	struct template tpl;
+
+	if (from) {
+		*im = *from;
+		im->nlayers = from->nlayers + 1;
+		im->digests[IMAGE_FILE_DEVICE][0] = '\0';
+	} else {
+		if (template_load(&tpl, vm->b->templates_fd, vm->b->config->template_dir,
+				  vm->r.template_name, &c->failure) < 0 ||
+		    snapshot_root(vm->b, &tpl, &im->root) < 0)
+			return -1;
+		vmm_traits_get(&im->traits, vm->b->launcher, &tpl, vm->r.accel, vm->r.memory_mib,
+			       vm->r.vcpus);
+		snapshot_host_kernel(im->host_kernel, sizeof(im->host_kernel));
+	}
+	im->agent_proto = HUTCH_PROTO_VERSION;
+	im->generation = vm->r.generation;
+	im->owner_uid = vm->r.owner_uid;
+	im->created_ms = clock_unix_ms();
+	im->secrets = vm->r.secrets;
+	im->name[0] = '\0';
+	snprintf(im->agent_name, sizeof(im->agent_name), "%s", vm->r.agent_name);
+	snprintf(im->agent_boot_id, sizeof(im->agent_boot_id), "%s", vm->r.agent_boot_id);
+	snprintf(im->vm, sizeof(im->vm), "%s", vm->r.id);
+	snprintf(im->template_name, sizeof(im->template_name), "%s", vm->r.template_name);
+	snprintf(im->origin, sizeof(im->origin), "%s", vm->r.snapshot);
+	return 0;
+}
+
+/* Everything that can be done before the pause. */
+static int set_up(struct capture *c, struct hutch_error *err)
+{
+	struct vm *vm = c->vm;
+	struct image *from = NULL;
+	int image_fd = vm->r.boot_mode == BOOT_COLD ? -1 : dir_open(vm->rundir_fd, VM_IMAGE_DIR);
+	bool whole;
+	int rc = -1;
+
+	if (image_fd >= 0)
+		from = image_load(image_fd, err);
+	whole = !from || from->nlayers == VMM_MAX_LAYERS;
+	c->im = calloc(1, sizeof(*c->im));
+	tree_remove(vm->rundir_fd, VM_CAPTURE_DIR);
+	c->dirfd = dir_make(vm->rundir_fd, VM_CAPTURE_DIR);
+	if (c->im && c->dirfd >= 0 && (image_fd < 0 || from) && describe(c, from) == 0) {
+		if (whole && from) {
+			c->im->nlayers = 0;
+			c->im->digests[IMAGE_FILE_MEMORY][0] = '\0';
+		}
+		if ((whole || image_link(from, image_fd, c->dirfd, false) == 0) &&
+		    make_files(c, whole) == 0 && image_save(c->im, c->dirfd, false) == 0)
+			rc = 0;
+	}
+	if (rc < 0 && c->failure.kind)
+		*err = c->failure;
+	else if (rc < 0 && !err->kind)
+		hutch_error_set(err, HUTCH_E_IO, errno, "VM %s: cannot make its image: %s",
+				vm->r.id, strerror(errno));
+	fd_close(&image_fd);
+	free(from);
+	return rc;
+}
+
+static int check(struct vm *vm, enum capture_mode mode, struct hutch_error *err)
+{
+	if (vm->state != VM_RUNNING && (vm->state != VM_PAUSED || mode == CAPTURE_PAUSE))
+		return hutch_error_set(err, HUTCH_E_STATE, 0, "VM %s is %s", vm->r.id,
+				       vm_state_name(vm->state));
+	if (vm->capture || vm->thaw || vm->rejoin)
+		return hutch_error_set(err, HUTCH_E_BUSY, 0,
+				       "VM %s: another fork, snapshot or pause is under way",
+				       vm->r.id);
+	return 0;
+}
+
+static void begin(struct capture *c)
+{
+	struct guest_link *g;
+
+	if (c->was_paused) {
+		c->begun_us = clock_us();
+		save(c);
+		return;
+	}
+	c->waiter.got = on_link;
+	c->waiter.failed = on_no_link;
+	g = guest_pool_get(&c->vm->pool, &c->waiter);
+	if (g)
+		prepare(c, g);
+}
+
+struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_done *done, void *arg,
+			      struct hutch_error *err)
+{
+	struct capture *c;
+
+	if (check(vm, mode, err) < 0)
+		return NULL;
+	c = calloc(1, sizeof(*c));
+	if (!c) {
+		hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
+		return NULL;
+	}
+	c->vm = vm;
+	c->mode = mode;
+	c->done = done;
+	c->arg = arg;
+	c->dirfd = c->data_fd = c->extents_fd = c->device_fd = -1;
+	c->was_paused = vm->state == VM_PAUSED;
+	if (vm->r.step == STEP_RUNNING)
+		vm->r.step = STEP_CAPTURING;
+	if ((mode != CAPTURE_PAUSE && set_up(c, err) < 0) || vm_save(vm) < 0) {
+		if (!err->kind)
+			hutch_error_set(err, HUTCH_E_IO, errno, "VM %s: cannot write its record",
+					vm->r.id);
+		if (vm->r.step == STEP_CAPTURING)
+			vm->r.step = STEP_RUNNING;
+		capture_end(c);
+		return NULL;
+	}
+	vm->capture = c;
+	begin(c);
+	return c;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a VM's VMM tells, handed on to the part of the VM that waits for it. */
+#include <stdio.h>
+
+#include "host/hutchd/log.h"
+#include "host/hutchd/vm.h"
+
+static void on_spawned(void *arg, const struct vmm_process *process)
+{
+	struct vm *vm = arg;
+
+	vm->r.process = *process;
+	if (vm->state >= VM_STOPPING)
+		return;
+	log_info(vm->object, "VMM is pid %ld", (long)process->pid);
+	if (vm->boot)
+		vm_boot_spawned(vm);
+}
+
+static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qmp_us)
+{
+	struct vm *vm = arg;
+
+	if (vm->state >= VM_STOPPING || !vm->boot)
+		return;
+	snprintf(vm->r.vmm_version, sizeof(vm->r.vmm_version), "%s", version);
+	vm->r.spawn_us = spawn_us;
+	vm->r.qmp_us = qmp_us;
+	vm_boot_up(vm);
+}
+
+static void on_failed(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+
+	if (vm->vmm)
+		vmm_free(vm->vmm);
+	vm->vmm = NULL;
+	vm->r.process.pid = 0;
+	if (vm->state >= VM_STOPPING)
+		vm_bury(vm);
+	else if (vm->boot)
+		vm_boot_failed(vm, err);
+	else
+		vm_end(vm, err->message);
+}
+
+static void on_exited(void *arg, const char *reason)
+{
+	struct vm *vm = arg;
+	struct hutch_error err;
+
+	if (vm->boot && vm->state < VM_STOPPING) {
+		vm->r.process.pid = 0;
+		hutch_error_clear(&err);
+		hutch_error_set(&err, HUTCH_E_BOOT_FAILED, 0, "%.500s", reason);
+		vm_boot_failed(vm, &err);
+	} else if (!vm->reason[0]) {
+		snprintf(vm->reason, sizeof(vm->reason), "%.500s", reason);
+	}
+	vm_bury(vm);
+}
+
+const struct vmm_callbacks vm_vmm_callbacks = {.spawned = on_spawned,
+					       .up = on_up,
+					       .failed = on_failed,
+					       .exited = on_exited};
