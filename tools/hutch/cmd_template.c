@@ -147,12 +147,17 @@ static int run_build_script(struct cli *cli, const char *script, char *const *ar
 	return -1;
 }
 
-/* Find the script and the agent, and build NAME into dir. extra: more words for the script. */
-static int build(struct cli *cli, const char *name, const char *dir, char **extra, int count)
+/*
+ * Find the script and the agent, and build NAME into dir, out of the root file system from unless
+ * that is NULL. extra: more words for the script.
+ */
+static int build(struct cli *cli, const char *name, const char *from, const char *dir, char **extra,
+		 int count)
 {
 	char rootfs[PATH_MAX], script[PATH_MAX + 8], agent[PATH_MAX], out[PATH_MAX + 80];
-	const char *fixed[] = {script, "--agent", agent, "--out", out, "--name", name};
-	size_t n = sizeof(fixed) / sizeof(fixed[0]);
+	const char *fixed[] = {script,	 "--agent", agent,    "--out", out,
+			       "--name", name,	    "--from", from};
+	size_t n = sizeof(fixed) / sizeof(fixed[0]) - (from == NULL ? 2 : 0);
 	char **argv;
 	int r;
 
@@ -174,7 +179,7 @@ static int build(struct cli *cli, const char *name, const char *dir, char **extr
 		cli_error(cli, "io", ENOMEM, "no memory to start %s", script);
 		return -1;
 	}
-	memcpy(argv, fixed, sizeof(fixed));
+	memcpy(argv, fixed, n * sizeof(*argv));
 	memcpy(argv + n, extra, (size_t)count * sizeof(*argv));
 	r = run_build_script(cli, script, argv);
 	free(argv);
@@ -212,30 +217,64 @@ static int report_built(struct cli *cli, const char *name)
 	return cli_finish(cli, EXIT_OK);
 }
 
+/* What a template is called that is made from this: up to the first dot, "app" of ../app.tar.gz. */
+static void name_of(const char *from, char *out, size_t size)
+{
+	size_t end = strlen(from), start;
+
+	while (end > 0 && from[end - 1] == '/')
+		end--;
+	for (start = end; start > 0 && from[start - 1] != '/';)
+		start--;
+	snprintf(out, size, "%.*s", (int)(end - start), from + start);
+	out[strcspn(out, ".")] = '\0';
+}
+
+enum { OPT_FROM = OPT_LONG, OPT_NAME };
+
 static int run_build(struct cli *cli, struct args *a)
 {
-	char dir[PATH_MAX];
-	const char *name;
+	char dir[PATH_MAX], from_name[HUTCH_MAX_TEMPLATE_NAME + 2];
+	const char *name = NULL, *from = NULL;
+	int id, used = 0;
 
-	if (args_operands(a, 1, INT_MAX) < 0)
+	while ((id = args_next(a)) > 0)
+		*(id == OPT_FROM ? &from : &name) = a->value;
+	if (id < 0)
 		return a->status;
-	name = a->operands[0];
+	if (name == NULL && a->count > 0 && a->operands[0][0] != '-')
+		name = a->operands[used++];
+	if (name == NULL && from == NULL)
+		return cli_usage(cli, "NAME is missing");
+	if (name == NULL) {
+		name_of(from, from_name, sizeof(from_name));
+		name = from_name;
+	}
 	if (!hutch_name_valid(name, strlen(name), HUTCH_MAX_TEMPLATE_NAME))
 		return cli_usage(cli,
 				 "a template cannot be called \"%s\": 1 to %u of A-Za-z0-9._- are "
 				 "wanted, not starting with . or -",
 				 name, HUTCH_MAX_TEMPLATE_NAME);
 	if (template_dir(cli, dir, sizeof(dir)) < 0 ||
-	    build(cli, name, dir, a->operands + 1, a->count - 1) < 0)
+	    build(cli, name, from, dir, a->operands + used, a->count - used) < 0)
 		return cli->command->failed;
 	return report_built(cli, name);
 }
 
+static const struct opt build_options[] = {
+	{OPT_FROM, "from", "DIR|TAR", "out of this root file system, as docker export gives one"},
+	{OPT_NAME, "name", "NAME",
+	 "what it is called; with --from, DIR or TAR says that otherwise"},
+	{0},
+};
+
 const struct command cmd_template_build = {
 	.name = "template build",
-	.operands = "NAME [-- BUILD-OPTION...]",
+	.operands = "[NAME] [-- BUILD-OPTION...]",
 	.summary = "Build a template with rootfs/build and print its name",
-	.details = "The broker must be running. Words after -- go to rootfs/build.\n",
+	.details = "NAME is one that comes with hutch (base, debian), unless --from is given.\n"
+		   "The broker must be running. Words after -- go to rootfs/build.\n",
+	.opts = build_options,
 	.literal = 2,
 	FAILS_PLAINLY,
 	.run = run_build,
