@@ -14,6 +14,7 @@
 #include "tools/hutch/json.h"
 #include "tools/hutch/remote.h"
 #include "tools/hutch/signals.h"
+#include "tools/hutch/sparse.h"
 #include "tools/hutch/tarin.h"
 #include "tools/hutch/tarout.h"
 
@@ -111,6 +112,7 @@ static int set_mtime(struct cp *c, const char *to, const struct stat *st)
 /* fd's bytes become the file to; replaces: there is one already, whose mode stays. */
 static int file_in(struct cp *c, int fd, const char *name, const char *to, bool replaces)
 {
+	const struct sparse holes = {.x = &c->x, .setid = c->setid, .parents = c->parents};
 	struct hutch_pair params[4] = {{"path", hutch_text(to)}};
 	size_t n = 1;
 	struct stat st;
@@ -119,6 +121,10 @@ static int file_in(struct cp *c, int fd, const char *name, const char *to, bool 
 	if (fstat(fd, &st) < 0)
 		return broken(c, errno, "cannot look at", name);
 	regular = S_ISREG(st.st_mode);
+	if (sparse_may_send(&holes, fd, &st, to)) {
+		show_as(c, name, 0);
+		return sparse_send(&holes, fd, &st, to);
+	}
 	if (regular)
 		params[n++] = (struct hutch_pair){"size", hutch_uint((uint64_t)st.st_size)};
 	if (regular && !replaces)
@@ -259,18 +265,24 @@ static int file_out(struct cp *c, const char *from, const char *to)
 	const struct hutch_pair params[] = {{"path", hutch_text(from)}};
 	mode_t mode = (mode_t)hutch_get_uint(record, "mode", 0644) & (c->setid ? 07777 : 0777);
 	struct timespec mtime = mtime_of(record);
+	const struct sparse holes = {.x = &c->x, .setid = c->setid};
+	uint64_t size = hutch_get_uint(record, "size", 0);
 	struct hostfile f;
 	int r;
 
-	show_as(c, from, hutch_get_uint(record, "size", 0));
-	if (hostfile_open(&f, to) < 0)
+	if (hostfile_open(&f, to) < 0) {
 		r = broken(c, errno, "cannot write", to);
-	else
+	} else if (f.temp != NULL && sparse_may_receive(&holes, from)) {
+		show_as(c, from, 0);
+		r = sparse_receive(&holes, from, &f);
+	} else {
+		show_as(c, from, size);
 		r = xfer_start(&c->x, "fs.read", params, 1, false);
-	if (r == 0)
-		r = receive(c, &f, to);
-	if (r == 0 && hostfile_commit(&f, mode, &mtime) < 0)
-		r = broken(c, errno, "cannot write", to);
+		if (r == 0)
+			r = receive(c, &f, to);
+		if (r == 0 && hostfile_commit(&f, mode, &mtime) < 0)
+			r = broken(c, errno, "cannot write", to);
+	}
 	hostfile_close(&f);
 	return r;
 }
@@ -429,7 +441,7 @@ const struct command cmd_cp = {
 		"A directory: becomes DST if that is not there, else goes into it; with /. at the end\n"
 		"of SRC, its contents go into DST.\n"
 		"- is standard input or output: a file's bytes, for a directory in the VM a tar archive.\n"
-		"Modes, times, links and, in trees, holes and hard links are kept; a file that is\n"
+		"Modes, times, holes, links and, in trees, hard links are kept; a file that is\n"
 		"replaced keeps its mode. Owners are the user of hutch here, --user in the VM.\n",
 	.opts = options,
 	FAILS_PLAINLY,

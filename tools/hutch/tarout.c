@@ -312,16 +312,31 @@ static int send_sparse(struct walk *w, int fd, struct member *m)
 	return send_padding(w, m->size);
 }
 
+/* Shared by the functions below: one file is looked at at a time. */
+static struct part found[MAX_HOLES + 1];
+
+static size_t holes(int fd, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size;
+
+	return (uint64_t)st->st_blocks * BLOCK < size ? find_parts(fd, size, found) : 0;
+}
+
+bool tarout_has_holes(int fd, const struct stat *st)
+{
+	off_t at = lseek(fd, 0, SEEK_CUR);
+	bool any = holes(fd, st) > 0;
+
+	return lseek(fd, at, SEEK_SET) == at && any;
+}
+
 static int send_file(struct walk *w, int fd, struct member *m)
 {
-	static struct part parts[MAX_HOLES + 1];
 	uint64_t size = (uint64_t)m->st.st_size;
-	size_t n = 0;
+	size_t n = holes(fd, &m->st);
 
-	if ((uint64_t)m->st.st_blocks * BLOCK < size)
-		n = find_parts(fd, size, parts);
 	if (n > 0) {
-		m->parts = parts;
+		m->parts = found;
 		m->part_count = n;
 		return send_sparse(w, fd, m);
 	}
@@ -481,9 +496,28 @@ static int send_dir(struct walk *w, int fd, const char *name, unsigned depth)
 	return r;
 }
 
+static const char archive_end[2 * BLOCK];
+
+int tarout_send_file(struct tarout *t, int fd, const char *name)
+{
+	struct walk w = {.t = t, .buf = malloc(XFER_PIECE)};
+	struct member m = {.name = name, .type = '0'};
+	int r;
+
+	if (w.buf == NULL)
+		r = no_memory(&w);
+	else if (fstat(fd, &m.st) < 0)
+		r = (unread(&w, name, "cannot look at it"), 0);
+	else
+		r = send_file(&w, fd, &m);
+	if (r == 0)
+		r = xfer_send(t->x, archive_end, sizeof(archive_end));
+	free(w.buf);
+	return r;
+}
+
 int tarout_send(struct tarout *t, const char *path, const char *name)
 {
-	static const char end[2 * BLOCK];
 	struct walk w = {.t = t, .buf = malloc(XFER_PIECE)};
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
 
@@ -494,7 +528,7 @@ int tarout_send(struct tarout *t, const char *path, const char *name)
 	else
 		r = send_dir(&w, fd, name, 0);
 	if (r == 0)
-		r = xfer_send(t->x, end, sizeof(end));
+		r = xfer_send(t->x, archive_end, sizeof(archive_end));
 	while (w.link_count > 0)
 		free(w.links[--w.link_count].name);
 	free(w.links);

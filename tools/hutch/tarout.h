@@ -4,6 +4,7 @@
 #define HUTCH_TAROUT_H
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "tools/hutch/xfer.h"
 
@@ -21,5 +22,9 @@ struct tarout {
  * memory was short (printed).
  */
 int tarout_send(struct tarout *t, const char *path, const char *name);
+/* An archive of the file fd alone, as name; in t->unread when it became shorter meanwhile. As above. */
+int tarout_send_file(struct tarout *t, int fd, const char *name);
+/* The file has holes that can be told, and not too many. */
+bool tarout_has_holes(int fd, const struct stat *st);
 
 #endif

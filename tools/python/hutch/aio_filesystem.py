@@ -382,6 +382,7 @@ class AsyncFilesystem:
                     taker.take(received)
             finally:
                 flow.close()
+            files.report(flow.fields or {}, files.shown(remote), None)
             return taker.finish()
 
     async def upload_dir(

@@ -461,6 +461,7 @@ class Filesystem:
                     taker.take(received)
             finally:
                 flow.close()
+            files.report(flow.fields or {}, files.shown(remote), None)
             return taker.finish()
 
     def upload_dir(
