@@ -198,6 +198,13 @@ static void wait_for(struct client *c, struct vm *vm, const struct vm_call *kind
 	client_begin(c, &vm_call_ops, v);
 }
 
+void api_wait_running(struct client *c, struct vm *vm)
+{
+	const struct vm_call kind = {.waiter = {.for_ready = true}, .empty_result = true};
+
+	wait_for(c, vm, &kind, 0);
+}
+
 /* Of the arguments as they are meant, not as they were spelled (FNV-1a, 64 bits). */
 static uint64_t args_hash(const struct vm_create *args)
 {

@@ -18,6 +18,15 @@ static const struct method methods[] = {
 	{"vm.wait", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_wait},
 	{"vm.kill", METHOD_BROKER, 0, api_vm_kill}, /* needs one unless "all" */
 	{"vm.set_ttl", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_set_ttl},
+	{"vm.fork", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_fork},
+	{"vm.pause", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_pause},
+	{"vm.resume", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_resume},
+	{"snapshot.create", METHOD_BROKER, METHOD_NEEDS_VM, api_snapshot_create},
+	{"snapshot.info", METHOD_BROKER, 0, api_snapshot_info},
+	{"snapshot.list", METHOD_BROKER, 0, api_snapshot_list},
+	{"snapshot.delete", METHOD_BROKER, 0, api_snapshot_delete},
+	{"snapshot.verify", METHOD_BROKER, 0, api_snapshot_verify},
+	{"template.snapshot", METHOD_BROKER, 0, api_template_snapshot},
 	{"template.list", METHOD_BROKER, 0, api_template_list},
 	{"template.remove", METHOD_BROKER, 0, api_template_remove},
 
