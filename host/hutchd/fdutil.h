@@ -63,7 +63,7 @@ int unix_connect(int dirfd, const char *name, int type);
  * room in fds and then the count received, close-on-exec; 0 is EOF; EMSGSIZE when packet or
  * descriptors did not fit (those are closed).
  */
-#define FD_MAX_PASSED 8u
+#define FD_MAX_PASSED 240u /* below SCM_MAX_FD, 253 */
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t nfds);
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t *nfds);
 

@@ -5,7 +5,7 @@
  * close-on-exec.
  *
  *   launcher -> broker  launch_hello, once
- *   broker -> launcher  launch_request SPAWN + LAUNCH_SPAWN_FDS descriptors    launch_reply + pidfd
+ *   broker -> launcher  launch_request SPAWN + its descriptors                 launch_reply + pidfd
  *   broker -> launcher  launch_request REAP                                    launch_reply
  *
  * A request is answered exactly once, in order. A request that breaks this file is answered with
@@ -39,8 +39,11 @@ enum vmm_fd {
 	VMM_FD_CONSOLE = 7, /* console.log, write only, append */
 	VMM_FD_KERNEL = 8,  /* QEMU only */
 	VMM_FD_INITRAMFS = 9,
-	VMM_FD_ROOT = 10, /* the root disk, read only; a template may have none */
-	VMM_FD_END
+	VMM_FD_ROOT = 10,   /* the root disk, read only; a template may have none */
+	VMM_FD_BASE = 11,   /* restored: its memory's base, read only */
+	VMM_FD_DEVICE = 12, /* restored: a pipe that holds its devices' state */
+	VMM_FD_LAYERS = 13, /* restored: data and extents of each layer, the oldest first */
+	VMM_FD_END = VMM_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS
 };
 
 /*
@@ -59,10 +62,17 @@ enum launch_spawn_fd {
 	SPAWN_FD_VSOCK,
 	SPAWN_FD_QMP,
 	SPAWN_FD_CTL,
-	LAUNCH_SPAWN_FDS
+	LAUNCH_SPAWN_FDS,
+	/* With LAUNCH_RESTORE: */
+	SPAWN_FD_BASE = LAUNCH_SPAWN_FDS,
+	SPAWN_FD_DEVICE,
+	SPAWN_FD_LAYERS, /* data, extents; as many pairs as there are layers */
+	LAUNCH_MAX_FDS = SPAWN_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS
 };
 
-#define LAUNCH_TIED 0x1u /* the VMM is killed when the launcher ends (probes) */
+#define LAUNCH_TIED    0x1u /* the VMM is killed when the launcher ends (probes) */
+#define LAUNCH_RESTORE 0x2u /* from a base, layers and device state; no kernel is loaded */
+#define LAUNCH_STOPPED 0x4u /* restored: it stays stopped */
 
 /* All texts are NUL-terminated within their array. */
 struct launch_spawn {
@@ -77,7 +87,7 @@ struct launch_spawn {
 	uint32_t vcpus;
 	uint32_t cid;
 	uint32_t flags;
-	uint32_t unused;
+	uint32_t layers;
 	uint64_t deadline_ms;
 };
 

@@ -41,7 +41,7 @@ struct launch_job {
 	TAILQ_ENTRY(launch_job) link; /* launcher::unsent or launcher::sent */
 	struct launcher *launcher;
 	struct launch_request req;
-	int fds[LAUNCH_SPAWN_FDS];
+	int fds[LAUNCH_MAX_FDS];
 	size_t nfds;
 	bool sent;
 	launch_done_fn *done; /* NULL: abandoned */
@@ -268,6 +268,8 @@ static void send_jobs(struct launcher *l)
 		if (fd_send(l->sock, &job->req, sizeof(job->req), job->fds, job->nfds) < 0) {
 			if (errno == EAGAIN)
 				event_add(l->writable, NULL);
+			else if (errno == ETOOMANYREFS && l->sent_count > 0)
+				return; /* the next answer frees some */
 			else
 				lose(l, strerror(errno));
 			return;

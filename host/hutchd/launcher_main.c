@@ -156,13 +156,22 @@ static bool name_ok(const char *name, size_t size)
 	return len > 0 && len < size && name[0] != '.' && !memchr(name, '/', len);
 }
 
+/* How many descriptors come with it. */
+static size_t fds_of(const struct launch_spawn *s)
+{
+	if (!(s->flags & LAUNCH_RESTORE))
+		return LAUNCH_SPAWN_FDS;
+	return SPAWN_FD_LAYERS + 2 * (size_t)s->layers;
+}
+
 static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
 {
 	if (len != sizeof(*r) || r->version != LAUNCH_VERSION)
 		return false;
 	switch (r->op) {
 	case LAUNCH_SPAWN:
-		return nfds == LAUNCH_SPAWN_FDS && id_ok(r->spawn.id, sizeof(r->spawn.id)) &&
+		return r->spawn.layers <= LAUNCH_MAX_LAYERS && nfds == fds_of(&r->spawn) &&
+		       id_ok(r->spawn.id, sizeof(r->spawn.id)) &&
 		       name_ok(r->spawn.template_name, sizeof(r->spawn.template_name)) &&
 		       name_ok(r->spawn.kernel, sizeof(r->spawn.kernel)) &&
 		       name_ok(r->spawn.initramfs, sizeof(r->spawn.initramfs)) &&
@@ -201,8 +210,8 @@ static void answer(struct launcher_loop *l, const struct launch_request *req, si
 static bool serve_one(struct launcher_loop *l)
 {
 	struct launch_request req;
-	int fds[LAUNCH_SPAWN_FDS];
-	size_t nfds = LAUNCH_SPAWN_FDS;
+	int fds[LAUNCH_MAX_FDS];
+	size_t nfds = LAUNCH_MAX_FDS;
 	ssize_t n;
 
 	memset(&req, 0, sizeof(req));

@@ -22,7 +22,7 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup);
 
 /* Start one VMM. Fills reply; returns its pidfd or -1. fds are borrowed. */
 int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
-		   const int fds[LAUNCH_SPAWN_FDS], struct launch_reply *reply);
+		   const int *fds, struct launch_reply *reply);
 
 /* Fill the failure part of a reply. Returns -1. */
 int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path);

@@ -31,12 +31,27 @@
 /* The library holds one descriptor per vsock connection, 1024 at most. */
 #define VMM_MAX_FILES 2048u
 /* Sources of the fixed descriptors are kept above all their targets. */
-#define FD_HIGH 64
+#define FD_HIGH 256
+static_assert(VMM_FD_END <= FD_HIGH, "sources and targets are apart");
 
-enum { ENV_MARKER, ENV_VHOST, ENV_VSOCK, ENV_CTL, ENV_CONSOLE, ENV_DIAL, ENV_DEADLINE, ENV_OURS };
+enum {
+	ENV_MARKER,
+	ENV_VHOST,
+	ENV_VSOCK,
+	ENV_CTL,
+	ENV_CONSOLE,
+	ENV_DIAL,
+	ENV_DEADLINE,
+	ENV_MEMORY,
+	ENV_BASE,
+	ENV_LAYER,
+	ENV_LAYERS,
+	ENV_OURS
+};
 
 struct vmm_image {
 	int fds[VMM_FD_END]; /* source of each fixed descriptor, 0-2 included; -1: none */
+	int nfds;	     /* in use of them */
 	int rundir;
 	int error_pipe;
 	char *const *argv;
@@ -82,10 +97,11 @@ static int open_template(const struct launcher_setup *setup, const struct launch
 		enum vmm_fd fd;
 		const char *what, *name;
 	} files[] = {
+		{VMM_FD_ROOT, "root disk", req->root},
 		{VMM_FD_KERNEL, "kernel", req->kernel},
 		{VMM_FD_INITRAMFS, "initramfs", req->initramfs},
-		{VMM_FD_ROOT, "root disk", req->root},
 	};
+	size_t count = req->flags & LAUNCH_RESTORE ? 1 : sizeof(files) / sizeof(files[0]);
 	char path[sizeof(setup->template_dir) + sizeof(req->template_name) + sizeof(req->kernel) +
 		  2];
 	int dir, n;
@@ -94,7 +110,7 @@ static int open_template(const struct launcher_setup *setup, const struct launch
 	dir = dir_open(AT_FDCWD, path);
 	if (dir < 0)
 		return launch_fail(reply, errno, "template", path);
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && !reply->errnum; i++) {
+	for (size_t i = 0; i < count && !reply->errnum; i++) {
 		if (!files[i].name[0])
 			continue;
 		image->fds[files[i].fd] = open_template_file(dir, files[i].name);
@@ -108,13 +124,18 @@ static int open_template(const struct launcher_setup *setup, const struct launch
 }
 
 static int open_image(const struct launcher_setup *setup, const struct launch_spawn *req,
-		      const int fds[LAUNCH_SPAWN_FDS], struct vmm_image *image,
-		      struct launch_reply *reply)
+		      const int *fds, struct vmm_image *image, struct launch_reply *reply)
 {
 	image->rundir = fds[SPAWN_FD_RUNDIR];
 	image->fds[VMM_FD_VSOCK] = fds[SPAWN_FD_VSOCK];
 	image->fds[VMM_FD_QMP] = fds[SPAWN_FD_QMP];
 	image->fds[VMM_FD_CTL] = fds[SPAWN_FD_CTL];
+	if (req->flags & LAUNCH_RESTORE) {
+		image->fds[VMM_FD_BASE] = fds[SPAWN_FD_BASE];
+		image->fds[VMM_FD_DEVICE] = fds[SPAWN_FD_DEVICE];
+		for (unsigned i = 0; i < 2 * req->layers; i++)
+			image->fds[VMM_FD_LAYERS + i] = fds[SPAWN_FD_LAYERS + i];
+	}
 	image->fds[STDIN_FILENO] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	image->fds[VMM_FD_VHOST] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (image->fds[STDIN_FILENO] < 0 || image->fds[VMM_FD_VHOST] < 0)
@@ -147,6 +168,14 @@ static char *find_env(const char *name_and_equals)
 	return NULL;
 }
 
+/* Of the variables above. */
+static int ours_of(const struct launch_spawn *req)
+{
+	if (!(req->flags & LAUNCH_RESTORE))
+		return ENV_BASE;
+	return req->layers ? ENV_OURS : ENV_LAYER;
+}
+
 /*
  * QEMU gets nothing of the broker's environment but PATH; a test VMM gets all of it, without the
  * library.
@@ -170,7 +199,12 @@ static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 	snprintf(env->ours[ENV_DIAL], sizeof(env->ours[0]), "HUTCH_VSOCK_DIAL=vsock");
 	snprintf(env->ours[ENV_DEADLINE], sizeof(env->ours[0]), "HUTCH_DEADLINE_MS=%llu",
 		 (unsigned long long)req->deadline_ms);
-	for (int i = 0; i < ENV_OURS; i++)
+	snprintf(env->ours[ENV_MEMORY], sizeof(env->ours[0]), "HUTCH_MEM_BYTES=%llu",
+		 (unsigned long long)req->memory_mib << 20);
+	snprintf(env->ours[ENV_BASE], sizeof(env->ours[0]), "HUTCH_MEM_FD=%d", VMM_FD_BASE);
+	snprintf(env->ours[ENV_LAYER], sizeof(env->ours[0]), "HUTCH_LAYER_FD=%d", VMM_FD_LAYERS);
+	snprintf(env->ours[ENV_LAYERS], sizeof(env->ours[0]), "HUTCH_LAYERS=%u", req->layers);
+	for (int i = 0; i < ours_of(req); i++)
 		env->list[n++] = env->ours[i];
 	if (setup->test) {
 		memcpy(env->list + n, environ, inherited * sizeof(*env->list));
@@ -211,7 +245,7 @@ static void reset_signals(void)
 static int place_fds(struct vmm_image *image)
 {
 	image->fds[STDOUT_FILENO] = image->fds[STDERR_FILENO];
-	for (int i = 0; i < VMM_FD_END; i++) {
+	for (int i = 0; i < image->nfds; i++) {
 		if (image->fds[i] < 0)
 			continue;
 		image->fds[i] = fcntl(image->fds[i], F_DUPFD_CLOEXEC, FD_HIGH);
@@ -222,13 +256,13 @@ static int place_fds(struct vmm_image *image)
 	image->rundir = fcntl(image->rundir, F_DUPFD_CLOEXEC, FD_HIGH);
 	if (image->error_pipe < 0 || image->rundir < 0)
 		return -1;
-	for (int i = 0; i < VMM_FD_END; i++) {
+	for (int i = 0; i < image->nfds; i++) {
 		if (image->fds[i] < 0)
 			close(i);
 		else if (dup2(image->fds[i], i) < 0)
 			return -1;
 	}
-	return close_range(VMM_FD_END, ~0u, CLOSE_RANGE_CLOEXEC);
+	return close_range((unsigned)image->nfds, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
 static int set_limits(void)
@@ -372,9 +406,10 @@ static int spawn_qemu(const struct launcher_setup *setup, const struct launch_sp
 }
 
 int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
-		   const int fds[LAUNCH_SPAWN_FDS], struct launch_reply *reply)
+		   const int *fds, struct launch_reply *reply)
 {
-	struct vmm_image image = {.tied = req->flags & LAUNCH_TIED};
+	struct vmm_image image = {.tied = req->flags & LAUNCH_TIED,
+				  .nfds = VMM_FD_LAYERS + 2 * (int)req->layers};
 	struct vmm_env env;
 	int pidfd = -1;
 

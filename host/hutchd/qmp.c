@@ -9,6 +9,7 @@
 #include "host/hutchd/qmp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct command {
 	uint64_t id;
 	char *text;
 	size_t len, sent;
+	int fd; /* to go with the first byte; -1: none */
 	uint32_t timeout_ms;
 	qmp_done_fn *done;
 	void *arg;
@@ -52,6 +54,7 @@ struct qmp {
 
 static void free_command(struct command *c)
 {
+	fd_close(&c->fd);
 	free(c->text);
 	free(c);
 }
@@ -119,13 +122,37 @@ static void lose(struct qmp *q, const char *why, bool broken)
 		finish_head(q, NULL, why);
 }
 
+/* As send(2); a descriptor goes with the first bytes that are taken. */
+static ssize_t send_some(int sock, struct command *c)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = {.buf = {0}};
+	struct iovec iov = {c->text + c->sent, c->len - c->sent};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (c->fd >= 0) {
+		msg.msg_control = control.buf;
+		msg.msg_controllen = sizeof(control.buf);
+		*CMSG_FIRSTHDR(&msg) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+							.cmsg_level = SOL_SOCKET,
+							.cmsg_type = SCM_RIGHTS};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&msg)), &c->fd, sizeof(int));
+	}
+	n = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n > 0)
+		fd_close(&c->fd);
+	return n;
+}
+
 static void send_head(struct qmp *q)
 {
 	struct command *c = STAILQ_FIRST(&q->queue);
 
 	while (c->sent < c->len) {
-		ssize_t n = send(q->fd, c->text + c->sent, c->len - c->sent,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send_some(q->fd, c);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -313,6 +340,12 @@ static char *format_command(const char *name, json_t *args, uint64_t id, size_t 
 int qmp_command(struct qmp *q, const char *name, json_t *args, uint32_t timeout_ms,
 		qmp_done_fn *done, void *arg)
 {
+	return qmp_command_fd(q, name, args, -1, timeout_ms, done, arg);
+}
+
+int qmp_command_fd(struct qmp *q, const char *name, json_t *args, int fd, uint32_t timeout_ms,
+		   qmp_done_fn *done, void *arg)
+{
 	struct command *c;
 
 	if (q->fd < 0 || q->queued == QMP_MAX_QUEUE) {
@@ -327,8 +360,9 @@ int qmp_command(struct qmp *q, const char *name, json_t *args, uint32_t timeout_
 	}
 	c->id = ++q->next_id;
 	c->text = format_command(name, args, c->id, &c->len);
-	if (!c->text) {
-		free(c);
+	c->fd = c->text && fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	if (!c->text || (fd >= 0 && c->fd < 0)) {
+		free_command(c);
 		return -1;
 	}
 	c->timeout_ms = timeout_ms;

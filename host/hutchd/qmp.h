@@ -51,6 +51,9 @@ struct qmp *qmp_connect(struct event_base *base, int dirfd, const char *name,
 #define QMP_MAX_COMMAND (32u << 10)
 int qmp_command(struct qmp *q, const char *name, json_t *args, uint32_t timeout_ms,
 		qmp_done_fn *done, void *arg);
+/* The same with a descriptor beside it (add-fd), which is duplicated. */
+int qmp_command_fd(struct qmp *q, const char *name, json_t *args, int fd, uint32_t timeout_ms,
+		   qmp_done_fn *done, void *arg);
 
 /*
  * Take in what the server has sent so far: its last words, when it has died. Callbacks run inside

@@ -34,6 +34,8 @@
 #include "host/hutchd/vmm_end.h"
 #include "host/hutchd/vmm_lease.h"
 #include "host/hutchd/vmm_ops.h"
+#include "host/hutchd/vmm_restore.h"
+#include "host/hutchd/vmm_saving.h"
 
 #define SOCKET_BACKLOG	  128
 #define QMP_COMMAND_MS	  10000u
@@ -58,8 +60,9 @@ struct vmm {
 	void *arg;
 	enum vmm_state state;
 	bool adopted, was_up;
-	bool kill_asked; /* vmm_kill was called */
-	bool qmp_closed; /* CONNECTING: it closed QMP, and has a moment to end by itself */
+	bool restored, loading; /* loading: its device state, and the guest is not there yet */
+	bool kill_asked;	/* vmm_kill was called */
+	bool qmp_closed;	/* CONNECTING: it closed QMP, and has a moment to end by itself */
 	struct vmm_process process;
 	int pidfd;
 	struct event *exit_event;  /* pidfd readable */
@@ -68,6 +71,10 @@ struct vmm {
 	struct qmp *qmp;
 	bool stopped; /* the guest, as QMP last said */
 	struct vmm_ops *ops;
+	struct vmm_saving *saving; /* a capture that is under way */
+	vmm_captured_fn *captured;
+	void *captured_arg;
+	bool *freed; /* set by vmm_free, while a callback runs that may call it */
 	struct vmm_lease *lease;
 	char version[64];
 	char shutdown[32];	    /* QMP's SHUTDOWN reason; empty: there was none */
@@ -165,6 +172,8 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 	qmp_free(v->qmp);
 	v->qmp = NULL;
 	vmm_ops_abort(v->ops);
+	if (v->saving)
+		vmm_saving_abort(v->saving);
 	v->job = submit_reap(v->launcher, v->config.id, &v->process, on_reaped, v);
 	if (v->job)
 		return;
@@ -258,6 +267,8 @@ static void on_status(void *arg, const json_t *value, const char *error)
 		command_failed(v, "query-status", error);
 	} else if (json_is_true(json_object_get(value, "running"))) {
 		come_up(v);
+	} else if (v->restored && status && strcmp(status, "inmigrate") == 0) {
+		v->loading = true; /* a MIGRATION event follows */
 	} else if (v->config.leave_stopped && status && strcmp(status, "paused") == 0) {
 		v->stopped = true;
 		come_up(v);
@@ -290,6 +301,15 @@ static void on_greeting(void *arg, const char *version)
 	command(v, "qmp_capabilities", on_capabilities);
 }
 
+/* A load that fails ends QEMU, which says why in its log. */
+static void on_load_event(struct vmm *v, const char *status)
+{
+	if (!v->loading || !status || strcmp(status, "completed") != 0)
+		return;
+	v->loading = false;
+	command(v, "query-status", on_status);
+}
+
 static void on_qmp_event(void *arg, const char *name, const json_t *data)
 {
 	struct vmm *v = arg;
@@ -300,6 +320,8 @@ static void on_qmp_event(void *arg, const char *name, const json_t *data)
 		snprintf(v->shutdown, sizeof(v->shutdown), "%s", reason);
 	else if (strcmp(name, "GUEST_PANICKED") == 0)
 		snprintf(v->shutdown, sizeof(v->shutdown), "guest-panic");
+	else if (strcmp(name, "MIGRATION") == 0)
+		on_load_event(v, json_string_value(json_object_get(data, "status")));
 	else if (strcmp(name, "STOP") == 0)
 		v->stopped = true;
 	else if (strcmp(name, "RESUME") == 0)
@@ -389,6 +411,10 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 		return NULL;
 	v->config = *config;
 	v->config.tpl = NULL;
+	v->config.restore = NULL;
+	v->restored = config->restore;
+	if (v->restored)
+		v->config.leave_stopped = config->restore->stopped;
 	v->base = base;
 	v->launcher = launcher;
 	v->cb = cb;
@@ -419,6 +445,10 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	s->vcpus = c->vcpus;
 	s->cid = c->cid;
 	s->flags = c->tied ? LAUNCH_TIED : 0;
+	if (c->restore) {
+		s->flags |= LAUNCH_RESTORE | (c->restore->stopped ? LAUNCH_STOPPED : 0);
+		s->layers = (uint32_t)c->restore->nlayers;
+	}
 	s->deadline_ms = c->deadline_ms;
 }
 
@@ -429,7 +459,7 @@ static const char *const socket_names[] = {
 };
 
 /* The VMM's listening sockets. On failure none is left. */
-static int bind_sockets(int rundir_fd, int fds[LAUNCH_SPAWN_FDS], struct hutch_error *err)
+static int bind_sockets(int rundir_fd, int *fds, struct hutch_error *err)
 {
 	for (int i = SPAWN_FD_VSOCK; i < LAUNCH_SPAWN_FDS; i++) {
 		fds[i] = unix_listen(rundir_fd, socket_names[i], SOCK_STREAM, SOCKET_BACKLOG);
@@ -446,7 +476,7 @@ static int bind_sockets(int rundir_fd, int fds[LAUNCH_SPAWN_FDS], struct hutch_e
 	return 0;
 }
 
-static void close_sockets(int rundir_fd, int fds[LAUNCH_SPAWN_FDS], bool also_remove)
+static void close_sockets(int rundir_fd, int *fds, bool also_remove)
 {
 	for (int i = SPAWN_FD_VSOCK; i < LAUNCH_SPAWN_FDS; i++) {
 		fd_close(&fds[i]);
@@ -460,19 +490,23 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		      struct hutch_error *err)
 {
 	struct launch_request req = {.op = LAUNCH_SPAWN};
-	int fds[LAUNCH_SPAWN_FDS] = {[SPAWN_FD_RUNDIR] = config->rundir_fd};
+	int fds[LAUNCH_MAX_FDS] = {[SPAWN_FD_RUNDIR] = config->rundir_fd, [SPAWN_FD_DEVICE] = -1};
+	size_t nfds = LAUNCH_SPAWN_FDS;
 	struct vmm *v = new_vmm(base, launcher, config, cb, arg);
 
 	if (!v) {
 		hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
 		return NULL;
 	}
-	if (bind_sockets(config->rundir_fd, fds, err) < 0) {
+	if ((config->restore && vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
+	    bind_sockets(config->rundir_fd, fds, err) < 0) {
+		fd_close(&fds[SPAWN_FD_DEVICE]);
 		vmm_free(v);
 		return NULL;
 	}
 	fill_spawn(&req.spawn, config);
-	v->job = launcher_submit(launcher, &req, fds, LAUNCH_SPAWN_FDS, on_spawned, v);
+	v->job = launcher_submit(launcher, &req, fds, nfds, on_spawned, v);
+	fd_close(&fds[SPAWN_FD_DEVICE]);
 	if (!v->job) {
 		hutch_error_set(err, HUTCH_E_START_FAILED, errno,
 				"the launcher cannot be asked: %s", strerror(errno));
@@ -552,6 +586,38 @@ bool vmm_is_stopped(const struct vmm *v)
 	return v->stopped;
 }
 
+static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_captured *captured)
+{
+	struct vmm *v = arg;
+	bool freed = false;
+
+	v->saving = NULL;
+	v->freed = &freed;
+	v->captured(v->captured_arg, err, captured);
+	if (freed)
+		return;
+	v->freed = NULL;
+	/* After what the callback has asked for: a guest that waits to go on comes first. */
+	if (v->qmp)
+		vmm_saving_tidy(v->qmp);
+}
+
+void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg)
+{
+	if (v->saving || v->freed) {
+		log_error(v->config.id, "a capture was asked for while one is under way");
+		abort();
+	}
+	v->captured = done;
+	v->captured_arg = arg;
+	v->saving = vmm_saving_start(v->base, v->config.rundir_fd,
+				     v->state == VMM_UP ? v->qmp : NULL, to, on_saved, v);
+	if (v->saving)
+		return;
+	log_error(v->config.id, "out of memory for a capture; the VMM is ended");
+	kill_process(v);
+}
+
 struct vmm_process vmm_get_process(const struct vmm *v)
 {
 	return v->process;
@@ -568,6 +634,8 @@ void vmm_free(struct vmm *v)
 
 	if (!v)
 		return;
+	if (v->freed)
+		*v->freed = true;
 	/* Killed, and its end not looked into yet: nobody else will. */
 	ending = (v->kill_asked || v->failure.kind != HUTCH_OK) &&
 		 (v->state == VMM_CONNECTING || v->state == VMM_UP);
@@ -577,6 +645,7 @@ void vmm_free(struct vmm *v)
 		log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
 	qmp_free(v->qmp);
 	vmm_ops_free(v->ops);
+	vmm_saving_free(v->saving);
 	vmm_lease_free(v->lease);
 	if (v->exit_event)
 		event_free(v->exit_event);

@@ -141,8 +141,8 @@ bool vmm_is_stopped(const struct vmm *v);
  * Save a VM that is stopped. data and extents are written by the VMM, which holds both until done
  * is called; device by this process. On failure what was written so far is of no use, and the VM is
  * unharmed. The errno of a failed write is in err->errnum (ENOSPC). done is called as that of
- * vmm_stop, and not before the VMM has let go of the descriptors. One capture at a time
- * (HUTCH_E_BUSY).
+ * vmm_stop, and not before the VMM has let go of the descriptors, unless it does not answer. One
+ * capture at a time, until done has returned.
  */
 struct vmm_capture_to {
 	int data_fd, extents_fd, device_fd; /* borrowed during the call; files, writable */

@@ -67,13 +67,25 @@ static void addf(struct qemu_args *a, const char *fmt, ...)
 		add(a, text);
 }
 
+/*
+ * restored: a private mapping of the base, whose open the in-VMM library answers (vmm_open.c)
+ */
+static void add_memory(struct qemu_args *a, const struct launch_spawn *req)
+{
+	add(a, "-object");
+	if (req->flags & LAUNCH_RESTORE)
+		addf(a, "memory-backend-file,id=ram,size=%uM,share=off,mem-path=/proc/self/fd/%d",
+		     req->memory_mib, VMM_FD_BASE);
+	else
+		addf(a, "memory-backend-ram,id=ram,size=%uM", req->memory_mib);
+}
+
 static void add_machine(struct qemu_args *a, const struct launch_spawn *req)
 {
 	add(a, "-M");
 	add(a, QEMU_MACHINE
 	    ",suppress-vmdesc=on,mem-merge=off,dump-guest-core=off,memory-backend=ram");
-	add(a, "-object");
-	addf(a, "memory-backend-ram,id=ram,size=%uM", req->memory_mib);
+	add_memory(a, req);
 	add(a, "-m");
 	addf(a, "%u", req->memory_mib);
 	add(a, "-smp");
@@ -138,6 +150,22 @@ static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint
 	     req->cmdline[0] ? " " : "", req->cmdline);
 }
 
+/*
+ * xen-save-devices-state writes no configuration section (send-configuration); x-events: the
+ * end of the load is told.
+ */
+static void add_incoming(struct qemu_args *a, const struct launch_spawn *req)
+{
+	add(a, "-global");
+	add(a, "migration.send-configuration=off");
+	add(a, "-global");
+	add(a, "migration.x-events=on");
+	add(a, "-incoming");
+	addf(a, "fd:%d", VMM_FD_DEVICE);
+	if (req->flags & LAUNCH_STOPPED)
+		add(a, "-S");
+}
+
 int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,
 		    uint32_t tsc_khz)
 {
@@ -160,7 +188,10 @@ int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch
 	add(out, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 	add_machine(out, req);
 	add_devices(out, req);
-	add_kernel(out, req, tsc_khz);
+	if (req->flags & LAUNCH_RESTORE)
+		add_incoming(out, req);
+	else
+		add_kernel(out, req, tsc_khz);
 	if (out->argc == QEMU_MAX_ARGS) {
 		errno = E2BIG;
 		return -1;

@@ -6,7 +6,7 @@
  * with this library preloaded. The library answers the vhost ioctls on N as /dev/vhost-vsock would
  * (vmm_vhost.c), serves the rings and the sockets in a thread of its own (vmm_main.c), answers the
  * broker on a control socket (vmm_ctl.c), ends the process when its time is up (vmm_deadline.c),
- * keeps the memory file read-only (vmm_open.c) and the logs small (vmm_logs.c). Without
+ * saves and restores the memory (vmm_capture.c, vmm_ram.c) and keeps the logs small (vmm_logs.c). Without
  * HUTCH_VHOST_FD in the environment it does nothing.
  */
 #ifndef HUTCH_VSOCK_VMM_H
@@ -18,9 +18,11 @@
 
 #include "host/vsock/device.h"
 #include "host/vsock/loop.h"
+#include "host/vsock/vmm_capture.h"
 #include "host/vsock/vmm_ctl.h"
 #include "host/vsock/vmm_deadline.h"
 #include "host/vsock/vmm_logs.h"
+#include "host/vsock/vmm_ram.h"
 
 struct vmm_config {
 	int vhost_fd; /* HUTCH_VHOST_FD; the vhost ioctls on it are ours */
@@ -28,7 +30,10 @@ struct vmm_config {
 	int ctl_fd;   /* HUTCH_CTL_FD: control listening socket; -1: none */
 	int console_fd; /* HUTCH_CONSOLE_FD: the guest's console, a file that is kept small; -1: none */
 	const char *dial;   /* HUTCH_VSOCK_DIAL: prefix for the guest's dials; NULL: refused */
-	const char *mem_ro; /* HUTCH_MEM_RO_PATH: opened read-only whatever is asked; NULL: none */
+	uint64_t mem_bytes; /* HUTCH_MEM_BYTES: size of RAM; 0: not told, no capture then */
+	int mem_fd;	    /* HUTCH_MEM_FD: restored: the base, read-only; -1: none */
+	int layer_fd;	    /* HUTCH_LAYER_FD: the first of 2 * layers: data, extents, data, ... */
+	unsigned layers;    /* HUTCH_LAYERS */
 	uint64_t deadline_ms; /* HUTCH_DEADLINE_MS; 0: none */
 	bool debug;	      /* HUTCH_VSOCK_DEBUG=1: log connection states */
 };
@@ -41,6 +46,8 @@ struct vmm {
 	struct vmm_ctl ctl;
 	struct vmm_deadline deadline;
 	struct vmm_logs logs;
+	struct vmm_ram ram;
+	struct vmm_capture capture;
 	bool owned; /* VHOST_SET_OWNER was called */
 	bool quit;
 	pthread_t thread;
@@ -70,6 +77,9 @@ void vmm_unlock(struct vmm *vmm);
 /* Makes the loop run once; the lock may be held. */
 void vmm_wake(struct vmm *vmm);
 
+/* A thread of the library: all signals blocked. 0 or an errno. */
+int vmm_thread(pthread_t *thread, size_t stack, const char *name, void *(*run)(void *), void *arg);
+
 /* One line to stderr, with the library's name. */
 __attribute__((format(printf, 1, 2))) void vmm_log(const char *fmt, ...);
 
@@ -78,8 +88,5 @@ int vmm_vhost(struct vmm *vmm, unsigned long request, void *arg);
 
 /* The process's one device, whose descriptor ioctl() looks for; NULL: none. */
 void vmm_vhost_attach(struct vmm *vmm);
-
-/* Sets the path that open() answers with a read-only descriptor; borrowed; NULL: none. */
-void vmm_open_read_only(const char *path);
 
 #endif

@@ -98,10 +98,18 @@ size_t vmm_ctl_answer(struct vmm *vmm, const char *line, char reply[VMM_CTL_REPL
 
 /* ---- connections ---- */
 
+static void drop_fds(struct vmm_ctl_conn *c)
+{
+	while (c->nfds > 0)
+		close(c->fds[--c->nfds]);
+}
+
 static void conn_close(struct vmm_ctl_conn *c)
 {
 	if (c->src.fd < 0)
 		return;
+	drop_fds(c);
+	c->waiting = false;
 	loop_del(&c->ctl->vmm->loop, &c->src);
 	close(c->src.fd);
 	c->src.fd = -1;
@@ -115,18 +123,49 @@ static void conn_reply(struct vmm_ctl_conn *c, const char *reply, size_t len)
 		conn_close(c);
 }
 
+/* Starts it, and waits; or refuses. The descriptors are used up. */
+static void conn_capture(struct vmm_ctl_conn *c, const char *what)
+{
+	bool whole = strcmp(what, "whole") == 0;
+	char reply[VMM_CTL_REPLY];
+	const char *why;
+
+	if (!whole && strcmp(what, "delta") != 0) {
+		why = "capture wants whole or delta";
+	} else if (c->nfds != (whole ? 1u : 2u)) {
+		why = "a data file's descriptor is wanted, and for delta an extents file's";
+	} else {
+		c->nfds = 0;
+		why = vmm_capture_start(c->ctl->vmm, whole, c->fds[0], whole ? -1 : c->fds[1]);
+	}
+	c->waiting = !why;
+	if (why)
+		conn_reply(c, reply, (size_t)snprintf(reply, sizeof(reply), "err %s\n", why));
+}
+
+static void conn_line(struct vmm_ctl_conn *c)
+{
+	static const char capture[] = "capture ";
+	char reply[VMM_CTL_REPLY];
+
+	if (strncmp(c->line, capture, sizeof(capture) - 1) == 0)
+		conn_capture(c, c->line + sizeof(capture) - 1);
+	else
+		conn_reply(c, reply, vmm_ctl_answer(c->ctl->vmm, c->line, reply));
+	drop_fds(c);
+}
+
 /* Answers every whole line that is there. */
 static void conn_lines(struct vmm_ctl_conn *c)
 {
 	static const char too_long[] = "err line too long\n";
-	char reply[VMM_CTL_REPLY];
 	char *nl;
 
-	while (c->src.fd >= 0 && (nl = memchr(c->line, '\n', c->len))) {
+	while (c->src.fd >= 0 && !c->waiting && (nl = memchr(c->line, '\n', c->len))) {
 		size_t used = (size_t)(nl - c->line) + 1;
 
 		*nl = '\0';
-		conn_reply(c, reply, vmm_ctl_answer(c->ctl->vmm, c->line, reply));
+		conn_line(c);
 		if (c->src.fd < 0)
 			return;
 		c->len -= used;
@@ -138,6 +177,44 @@ static void conn_lines(struct vmm_ctl_conn *c)
 	}
 }
 
+/* Keep what fits, and close the rest. */
+static void take_fds(struct vmm_ctl_conn *c, struct msghdr *msg)
+{
+	for (struct cmsghdr *m = CMSG_FIRSTHDR(msg); m; m = CMSG_NXTHDR(msg, m)) {
+		size_t n = (m->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(m) + i * sizeof(fd), sizeof(fd));
+			if (c->nfds < VMM_CTL_FDS)
+				c->fds[c->nfds++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+static ssize_t conn_recv(struct vmm_ctl_conn *c)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(VMM_CTL_FDS * sizeof(int))];
+	} control;
+	struct iovec iov = {c->line + c->len, sizeof(c->line) - c->len};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	ssize_t n = recvmsg(c->src.fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n >= 0)
+		take_fds(c, &msg);
+	return n;
+}
+
 static void conn_fire(struct loop_source *src, uint32_t events)
 {
 	struct vmm_ctl_conn *c = container_of(src, struct vmm_ctl_conn, src);
@@ -146,7 +223,7 @@ static void conn_fire(struct loop_source *src, uint32_t events)
 	(void)events;
 	if (src->fd < 0)
 		return;
-	n = recv(src->fd, c->line + c->len, sizeof(c->line) - c->len, MSG_DONTWAIT);
+	n = conn_recv(c);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
@@ -208,8 +285,36 @@ int vmm_ctl_open(struct vmm_ctl *ctl, struct vmm *vmm, int listen_fd)
 	return loop_add(&vmm->loop, &ctl->listener, EPOLLIN);
 }
 
+/* Nobody may be there any more to hear of it. */
+static void answer_capture(struct vmm_ctl *ctl)
+{
+	struct vmm_capture *done = &ctl->vmm->capture;
+	char reply[VMM_CTL_REPLY];
+	int len;
+
+	vmm_capture_collect(done);
+	if (done->error)
+		len = snprintf(reply, sizeof(reply), "err capture: %s: errno=%d %s\n", done->stage,
+			       done->error, strerrordesc_np(done->error));
+	else
+		len = snprintf(reply, sizeof(reply),
+			       "ok bytes=%" PRIu64 " extents=%" PRIu64 " us=%" PRIu64 "\n",
+			       done->bytes, done->extents, done->us);
+	for (int i = 0; i < VMM_CTL_CONNS; i++) {
+		struct vmm_ctl_conn *c = &ctl->conn[i];
+
+		if (c->src.fd < 0 || !c->waiting)
+			continue;
+		c->waiting = false;
+		conn_reply(c, reply, (size_t)len);
+		conn_lines(c);
+	}
+}
+
 int vmm_ctl_tick(struct vmm_ctl *ctl, int timeout_ms)
 {
+	if (ctl->vmm->capture.state == CAPTURE_DONE)
+		answer_capture(ctl);
 	if (!ctl->paused)
 		return timeout_ms;
 	if (loop_mod(&ctl->vmm->loop, &ctl->listener, EPOLLIN) == 0)

@@ -5,6 +5,11 @@
  * Text lines, a request at a time, answered in order:
  *   renew MS   the VM ends MS milliseconds from now unless renewed again; 0: never. Answer: ok
  *   status     Answer: ok key=value ...
+ *   capture whole|delta
+ *              with the data file's descriptor and, for delta, the extents file's, sent by
+ *              SCM_RIGHTS with the line: saves the RAM of a stopped VM (vmm_capture.h).
+ *              Answer, when it is done: ok bytes=N extents=N us=N
+ *              or: err capture: STAGE: errno=N TEXT
  * Anything else is answered "err <reason>". A line has at most VMM_CTL_LINE bytes, newline
  * included; a longer one is answered and the connection closed. Of VMM_CTL_CONNS connections the
  * oldest gives way to a new one, so that a broker that lost its old connections is always heard.
@@ -21,6 +26,7 @@
 #define VMM_CTL_LINE  128
 #define VMM_CTL_REPLY 512
 #define VMM_CTL_CONNS 8
+#define VMM_CTL_FDS   2
 
 struct vmm;
 struct vmm_ctl;
@@ -29,6 +35,9 @@ struct vmm_ctl_conn {
 	struct loop_source src; /* fd -1: free */
 	struct vmm_ctl *ctl;
 	uint64_t number; /* in order of accept */
+	bool waiting;	 /* for its capture to be done; further lines wait */
+	unsigned nfds;	 /* that came and were not asked for yet */
+	int fds[VMM_CTL_FDS];
 	size_t len;
 	char line[VMM_CTL_LINE];
 };
@@ -47,11 +56,11 @@ struct vmm_ctl {
 int vmm_ctl_open(struct vmm_ctl *ctl, struct vmm *vmm, int listen_fd);
 void vmm_ctl_close(struct vmm_ctl *ctl);
 
-/* Once a pass: tries a paused listener again. Returns timeout_ms, or less while it is paused. */
+/* Once a pass: answers for a capture that is done, tries a paused listener again. Returns timeout_ms, or less while it is paused. */
 int vmm_ctl_tick(struct vmm_ctl *ctl, int timeout_ms);
 
 /*
- * Answers one request, a line without its newline, in reply, newline included. Returns the length.
+ * Answers one request but capture, a line without its newline, in reply, newline included. Returns the length.
  */
 size_t vmm_ctl_answer(struct vmm *vmm, const char *line, char reply[VMM_CTL_REPLY]);
 

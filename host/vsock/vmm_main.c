@@ -100,10 +100,10 @@ static bool env_fd_shared(const char *name, int *fd)
 int vmm_config_from_env(struct vmm_config *cfg)
 {
 	const char *debug = getenv("HUTCH_VSOCK_DEBUG");
+	uint64_t layers = 0;
 
 	*cfg = (struct vmm_config){
 		.dial = getenv("HUTCH_VSOCK_DIAL"),
-		.mem_ro = getenv("HUTCH_MEM_RO_PATH"),
 		.debug = debug && strcmp(debug, "1") == 0,
 	};
 	if (!getenv("HUTCH_VHOST_FD"))
@@ -111,8 +111,12 @@ int vmm_config_from_env(struct vmm_config *cfg)
 	if (!env_fd("HUTCH_VHOST_FD", &cfg->vhost_fd) ||
 	    !env_fd("HUTCH_VSOCK_FD", &cfg->vsock_fd) || !env_fd("HUTCH_CTL_FD", &cfg->ctl_fd) ||
 	    !env_fd_shared("HUTCH_CONSOLE_FD", &cfg->console_fd) ||
-	    !env_number("HUTCH_DEADLINE_MS", VMM_DEADLINE_MAX_MS, &cfg->deadline_ms))
+	    !env_number("HUTCH_DEADLINE_MS", VMM_DEADLINE_MAX_MS, &cfg->deadline_ms) ||
+	    !env_number("HUTCH_MEM_BYTES", INT64_MAX, &cfg->mem_bytes) ||
+	    !env_fd("HUTCH_MEM_FD", &cfg->mem_fd) || !env_fd("HUTCH_LAYER_FD", &cfg->layer_fd) ||
+	    !env_number("HUTCH_LAYERS", VMM_RAM_MAX_LAYERS, &layers))
 		return -1;
+	cfg->layers = (unsigned)layers;
 	return 1;
 }
 
@@ -165,22 +169,22 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* The thread takes no signal: QEMU's handlers belong to QEMU's threads. */
-static int start_thread(struct vmm *vmm)
+/* It takes no signal: QEMU's handlers belong to QEMU's threads. */
+int vmm_thread(pthread_t *thread, size_t stack, const char *name, void *(*run)(void *), void *arg)
 {
 	pthread_attr_t attr;
 	sigset_t all, old;
 	int r;
 
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setstacksize(&attr, stack);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&vmm->thread, &attr, serve, vmm);
+	r = pthread_create(thread, &attr, run, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	if (r == 0)
-		pthread_setname_np(vmm->thread, "hutch-vsock");
+		pthread_setname_np(*thread, name);
 	return r;
 }
 
@@ -218,6 +222,9 @@ static bool open_parts(struct vmm *vmm)
 	if (vmm->wake.fd < 0 || loop_add(&vmm->loop, &vmm->wake, EPOLLIN | EPOLLET) < 0)
 		return false;
 	vmm->dev = vsock_dev_create(&dev);
+	if (vmm_ram_init(&vmm->ram, vmm->cfg.mem_bytes, vmm->cfg.mem_fd, vmm->cfg.layer_fd,
+			 vmm->cfg.layers) < 0)
+		return false;
 	return vmm->dev && vmm_deadline_open(&vmm->deadline, &vmm->loop) == 0 &&
 	       vmm_deadline_set(&vmm->deadline, vmm->cfg.deadline_ms) == 0 &&
 	       vmm_logs_open(&vmm->logs, &vmm->loop, logs) == 0 &&
@@ -226,6 +233,8 @@ static bool open_parts(struct vmm *vmm)
 
 static void close_parts(struct vmm *vmm)
 {
+	vmm_capture_end(&vmm->capture);
+	vmm_ram_close(&vmm->ram);
 	vmm_ctl_close(&vmm->ctl);
 	vmm_logs_close(&vmm->logs);
 	vmm_deadline_close(&vmm->deadline);
@@ -248,6 +257,7 @@ struct vmm *vmm_start(const struct vmm_config *cfg)
 		return NULL;
 	}
 	vmm->cfg = *cfg;
+	vmm->ram.base_fd = -1;
 	vmm->loop.epfd = vmm->wake.fd = vmm->deadline.timer.fd = vmm->logs.timer.fd = -1;
 	pthread_mutex_init(&vmm->gate, NULL);
 	pthread_mutex_init(&vmm->lock, NULL);
@@ -256,7 +266,7 @@ struct vmm *vmm_start(const struct vmm_config *cfg)
 		close_parts(vmm);
 		return NULL;
 	}
-	r = start_thread(vmm);
+	r = vmm_thread(&vmm->thread, STACK_BYTES, "hutch-vsock", serve, vmm);
 	if (r != 0) {
 		vmm_log("cannot start the thread: %s", strerrordesc_np(r));
 		close_parts(vmm);
@@ -291,6 +301,6 @@ __attribute__((constructor)) static void load(void)
 	vmm = r > 0 ? vmm_start(&cfg) : NULL;
 	if (!vmm)
 		_exit(EXIT_FAILURE);
-	vmm_open_read_only(cfg.mem_ro);
+	vmm_ram_attach(&vmm->ram);
 	vmm_vhost_attach(vmm);
 }

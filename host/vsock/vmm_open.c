@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory file stays read-only.
+ * open() and mmap() of the whole process, for the memory of a VM that is restored.
  *
  * QEMU 7.2 opens a memory-backend-file's path O_RDWR even with share=off. Whoever escapes into a
  * VMM could then write to the file that its sibling VMs map. So open() and its relatives answer
- * that one path, exactly as it is spelt on QEMU's command line, with a read-only descriptor; a
- * private mapping of it is writable all the same.
+ * that one path, exactly as it is spelt on QEMU's command line, with a duplicate of the read-only
+ * descriptor that the VMM was given; a private mapping of it is writable all the same. mmap() tells
+ * where QEMU put it.
  */
 #undef _FORTIFY_SOURCE /* its inline open() and ours exclude each other */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/vsock/vmm.h"
+#include "host/vsock/vmm_ram.h"
 
 /* glibc's names for calls whose flags are no constant (_FORTIFY_SOURCE). */
 int __open_2(const char *path, int flags);
@@ -22,18 +24,11 @@ int __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags);
 int __openat64_2(int dir, const char *path, int flags);
 
-static const char *read_only_path;
-
-void vmm_open_read_only(const char *path)
-{
-	read_only_path = path;
-}
-
 static int do_open(int dir, const char *path, int flags, mode_t mode)
 {
-	if (read_only_path && strcmp(path, read_only_path) == 0)
-		flags = (flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) | O_RDONLY;
-	return (int)syscall(SYS_openat, dir, path, flags, mode);
+	int fd = vmm_ram_open(path);
+
+	return fd == -2 ? (int)syscall(SYS_openat, dir, path, flags, mode) : fd;
 }
 
 /* The mode, which is there only when a file may be made. */
@@ -97,4 +92,27 @@ int __openat_2(int dir, const char *path, int flags)
 int __openat64_2(int dir, const char *path, int flags)
 {
 	return do_open(dir, path, flags, 0);
+}
+
+static void *do_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	void *p = (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, offset);
+	int error;
+
+	if (p == MAP_FAILED || fd < 0 || vmm_ram_mapped(p, len, fd) == 0)
+		return p;
+	error = errno;
+	munmap(p, len);
+	errno = error;
+	return MAP_FAILED;
+}
+
+void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	return do_mmap(addr, len, prot, flags, fd, offset);
+}
+
+void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t offset)
+{
+	return do_mmap(addr, len, prot, flags, fd, offset);
 }

@@ -84,6 +84,7 @@ static int set_mem_table(struct vmm *vmm, void *arg)
 			.hva = table->regions[i].userspace_addr,
 		};
 	}
+	vmm_ram_learn(&vmm->ram, region, table->nregions);
 	return vsock_dev_set_mem(vmm->dev, region, table->nregions);
 }
 
@@ -172,6 +173,8 @@ static int set_running(struct vmm *vmm, void *arg)
 {
 	const int *run = arg;
 
+	if (*run)
+		vmm_capture_spoil(&vmm->capture);
 	return vsock_dev_run(vmm->dev, *run != 0);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The preloaded part, with this program in QEMU's place: the vhost ioctls in QEMU's order, the
- * thread and its eventfds, the control socket, the dead-man's timer, the read-only memory file, and
- * the module itself in a real LD_PRELOAD.
+ * thread and its eventfds, the control socket, the dead-man's timer, and the module itself in a real
+ * LD_PRELOAD.
  */
 #include <check.h>
 #include <errno.h>
@@ -68,6 +68,7 @@ static void setup(void)
 		.vsock_fd = listen_at(prefix),
 		.ctl_fd = listen_at(ctl_path),
 		.dial = prefix,
+		.mem_fd = -1,
 	};
 	fg_init(&fg, &(struct fg_opts){.event_idx = true, .rx = FG_INDIRECT, .tx = FG_INDIRECT});
 	vmm = vmm_start(&cfg);
@@ -557,6 +558,7 @@ static int child_with_deadline(uint64_t ms, const char *request)
 		struct vmm_config c = {.vhost_fd = -1,
 				       .vsock_fd = -1,
 				       .ctl_fd = listen_at("ctl-child"),
+				       .mem_fd = -1,
 				       .deadline_ms = ms};
 		int fd;
 
@@ -587,55 +589,6 @@ START_TEST(deadline_ends_the_process)
 END_TEST
 
 /* ---- memory file ---- */
-
-static int mode_of(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	ck_assert_int_ge(fd, 0);
-	close(fd);
-	return flags & O_ACCMODE;
-}
-
-START_TEST(memory_file_is_read_only)
-{
-	char path[64], other[64];
-	struct stat st;
-	char *map;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/mem", dir);
-	snprintf(other, sizeof(other), "%s/mem2", dir);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ftruncate(fd, 4096), 0);
-	ck_assert_int_eq(fstat(fd, &st), 0);
-	ck_assert_int_eq(st.st_mode & 0777, 0600);
-	close(fd);
-	ck_assert_int_eq(mode_of(open(path, O_RDWR)), O_RDWR);
-	vmm_open_read_only(path);
-	ck_assert_int_eq(mode_of(open(path, O_RDWR)), O_RDONLY);
-	ck_assert_int_eq(mode_of(open64(path, O_RDWR | O_CREAT | O_TRUNC, 0600)), O_RDONLY);
-	ck_assert_int_eq(mode_of(openat(AT_FDCWD, path, O_WRONLY | O_TRUNC)), O_RDONLY);
-	ck_assert_int_eq(mode_of(openat64(AT_FDCWD, path, O_RDWR)), O_RDONLY);
-	ck_assert_int_eq(mode_of(open(other, O_RDWR | O_CREAT, 0640)), O_RDWR);
-	ck_assert_int_eq(stat(other, &st), 0);
-	ck_assert_int_eq(st.st_mode & 0777, 0640 & ~022);
-	ck_assert_int_eq(stat(path, &st), 0);
-	ck_assert_int_eq(st.st_size, 4096);
-	/* A private mapping of it can be written, the file can't. */
-	fd = open(path, O_RDWR);
-	map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	ck_assert_ptr_ne(map, MAP_FAILED);
-	map[0] = 1;
-	munmap(map, 4096);
-	ck_assert_ptr_eq(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
-	ck_assert_int_eq(write(fd, "x", 1), -1);
-	close(fd);
-	vmm_open_read_only(NULL);
-	ck_assert_int_eq(mode_of(open(path, O_RDWR)), O_RDWR);
-}
-END_TEST
 
 /* ---- environment, and the module in earnest ---- */
 
@@ -720,7 +673,6 @@ static Suite *suite(void)
 	tcase_add_test(t, control_connections_give_way);
 	tcase_add_test(t, control_peer_that_does_not_read);
 	tcase_add_test(t, deadline_ends_the_process);
-	tcase_add_test(t, memory_file_is_read_only);
 	tcase_add_test(t, environment);
 	tcase_add_test(t, preloaded);
 	suite_add_tcase(s, t);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host/hutchd/vmm_restore.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/hutchd/fdutil.h"
+
+static int check_read_only(int fd, const char *what, struct hutch_error *err)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return hutch_error_set(err, HUTCH_E_IO, errno, "%s: %s", what, strerror(errno));
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		return hutch_error_set(err, HUTCH_E_INVALID, 0,
+				       "%s is not open for reading only, and a VMM would get it",
+				       what);
+	return 0;
+}
+
+/* All of from into the pipe, whose reader is not there yet: it holds size bytes. */
+static int fill_pipe(int from, int to, size_t size)
+{
+	char buf[4096];
+	off_t at = 0;
+
+	while ((size_t)at < size) {
+		ssize_t n = pread(from, buf, sizeof(buf), at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			errno = EIO; /* it became shorter */
+		if (n <= 0 || write_all(to, buf, (size_t)n) < 0)
+			return -1;
+		at += n;
+	}
+	return 0;
+}
+
+/*
+ * QEMU 11 refuses -incoming fd: on a file, and all versions take a pipe. That one is whole and its
+ * write end closed before QEMU starts, so that loading it never waits.
+ */
+static int device_pipe(int device_fd, struct hutch_error *err)
+{
+	struct stat st;
+	int ends[2];
+
+	if (fstat(device_fd, &st) < 0)
+		return hutch_error_set(err, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
+	if (st.st_size <= 0 || st.st_size > (off_t)VMM_MAX_DEVICE_STATE)
+		return hutch_error_set(err, HUTCH_E_INVALID, 0,
+				       "a device state of %lld bytes, where 1 to %u are possible",
+				       (long long)st.st_size, VMM_MAX_DEVICE_STATE);
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return hutch_error_set(err, HUTCH_E_IO, errno, "pipe: %s", strerror(errno));
+	/* What does not fit is EAGAIN below. */
+	if (st.st_size > 65536)
+		fcntl(ends[1], F_SETPIPE_SZ, (int)VMM_MAX_DEVICE_STATE);
+	if (fill_pipe(device_fd, ends[1], (size_t)st.st_size) < 0 ||
+	    fd_set_nonblock(ends[0], false) < 0) {
+		hutch_error_set(err, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
+		fd_close(&ends[0]);
+	}
+	fd_close(&ends[1]);
+	return ends[0];
+}
+
+int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err)
+{
+	if (r->nlayers > VMM_MAX_LAYERS)
+		return hutch_error_set(err, HUTCH_E_INVALID, 0,
+				       "%zu memory layers, where %u are possible", r->nlayers,
+				       VMM_MAX_LAYERS);
+	if (check_read_only(r->base_fd, "the memory", err) < 0)
+		return -1;
+	fds[SPAWN_FD_BASE] = r->base_fd;
+	*nfds = SPAWN_FD_LAYERS;
+	for (size_t i = 0; i < r->nlayers; i++) {
+		if (check_read_only(r->layers[i].data_fd, "a memory layer", err) < 0 ||
+		    check_read_only(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
+			return -1;
+		fds[(*nfds)++] = r->layers[i].data_fd;
+		fds[(*nfds)++] = r->layers[i].extents_fd;
+	}
+	fds[SPAWN_FD_DEVICE] = device_pipe(r->device_fd, err);
+	return fds[SPAWN_FD_DEVICE] < 0 ? -1 : 0;
+}

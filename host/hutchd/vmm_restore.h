@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the launcher is given for a VM that is restored. */
+#ifndef HUTCH_HOST_VMM_RESTORE_H
+#define HUTCH_HOST_VMM_RESTORE_H
+
+#include "host/hutchd/launch_proto.h"
+#include "host/hutchd/vmm.h"
+
+/*
+ * Fill fds from SPAWN_FD_BASE on and count them; fds[SPAWN_FD_DEVICE] is a pipe of the caller's,
+ * which holds the whole device state, the others are borrowed from r. 0, or -1 with err.
+ */
+int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saving the RAM of a stopped VM, in a thread of its own: the device's thread goes on serving the
+ * control socket and the dead-man's timer.
+ *
+ * delta: every granule with a page that the VM has written since it was restored, at its own offset
+ * in the data file, and the list of them in the extents file. whole: every page that is not zero;
+ * the data file is then a base. Either way the data file gets the size of RAM and is sparse.
+ */
+#ifndef HUTCH_VSOCK_VMM_CAPTURE_H
+#define HUTCH_VSOCK_VMM_CAPTURE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/vsock/vmm_ram.h"
+
+struct vmm;
+
+struct vmm_capture {
+	struct vmm *vmm;
+	enum {
+		CAPTURE_IDLE = 0,
+		CAPTURE_RUNNING,
+		CAPTURE_DONE
+	} state;      /* the VMM's lock guards it */
+	bool spoiled; /* the VM ran meanwhile */
+	bool whole;
+	int data_fd, extents_fd; /* owned; -1: none */
+	pthread_t thread;
+	/* The outcome. */
+	int error;	   /* errno; 0: it is done */
+	const char *stage; /* of the error */
+	uint64_t bytes, extents, us;
+	uint8_t dirty[VMM_RAM_GRANULES];
+};
+
+/*
+ * Start one; the lock is held. Takes over the descriptors in every case. NULL, or why it could not
+ * be started, or finish at once.
+ */
+const char *vmm_capture_start(struct vmm *vmm, bool whole, int data_fd, int extents_fd);
+/* Done: collect the thread and be idle; the outcome stays readable. The lock is held. */
+void vmm_capture_collect(struct vmm_capture *c);
+/* The VM is started: what is being saved is no picture of one instant. The lock is held. */
+void vmm_capture_spoil(struct vmm_capture *c);
+/* Wait for the thread, if there is one. The lock is not held. */
+void vmm_capture_end(struct vmm_capture *c);
+
+#endif

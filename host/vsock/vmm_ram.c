@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host/vsock/vmm_ram.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "host/vsock/vmm.h"
+
+static struct vmm_ram *active;
+
+void vmm_ram_attach(struct vmm_ram *ram)
+{
+	active = ram;
+}
+
+int vmm_ram_init(struct vmm_ram *ram, uint64_t size, int base_fd, int layer_fd, unsigned layers)
+{
+	*ram = (struct vmm_ram){.base_fd = base_fd,
+				.opened_fd = -1,
+				.layer_fd = layer_fd,
+				.layers = layers};
+	if (size % VMM_RAM_PAGE || layers > VMM_RAM_MAX_LAYERS || (base_fd >= 0 && !size)) {
+		vmm_log("RAM of %llu bytes with %u layers is out of range",
+			(unsigned long long)size, layers);
+		return -1;
+	}
+	ram->size = size;
+	ram->granule = VMM_RAM_MIN_GRANULE;
+	while (size / ram->granule >= VMM_RAM_GRANULES)
+		ram->granule *= 2;
+	snprintf(ram->path, sizeof(ram->path), "/proc/self/fd/%d", base_fd);
+	return 0;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void close_layers(struct vmm_ram *ram)
+{
+	for (unsigned i = 0; i < 2 * ram->layers; i++)
+		close(ram->layer_fd + (int)i);
+	ram->layers = 0;
+}
+
+void vmm_ram_close(struct vmm_ram *ram)
+{
+	close_layers(ram);
+	close_fd(&ram->base_fd);
+}
+
+void vmm_ram_learn(struct vmm_ram *ram, const struct gmem_region *region, unsigned count)
+{
+	if (ram->base_fd >= 0)
+		return;
+	for (unsigned i = 0; i < count; i++)
+		if (region[i].gpa == 0)
+			ram->base = (uint8_t *)(uintptr_t)region[i].hva;
+}
+
+int vmm_ram_open(const char *path)
+{
+	if (!active || active->base_fd < 0 || strcmp(path, active->path) != 0)
+		return -2;
+	active->opened_fd = fcntl(active->base_fd, F_DUPFD_CLOEXEC, 0);
+	return active->opened_fd;
+}
+
+/* ---- layers ---- */
+
+static int bad_layer(unsigned layer, const char *why)
+{
+	vmm_log("memory layer %u: %s", layer, why);
+	errno = EINVAL;
+	return -1;
+}
+
+/* Whether e can follow what ends at from. */
+static bool extent_ok(const struct vmm_ram *ram, const struct vmm_extent *e, uint64_t from)
+{
+	return e->offset >= from && e->offset < ram->size && e->offset % ram->granule == 0 &&
+	       e->length > 0 && e->length <= ram->size - e->offset &&
+	       (e->length % ram->granule == 0 || e->offset + e->length == ram->size);
+}
+
+static void own(struct vmm_ram *ram, const struct vmm_extent *e, unsigned layer)
+{
+	uint64_t first = e->offset / ram->granule;
+	uint64_t end = (e->offset + e->length + ram->granule - 1) / ram->granule;
+
+	memset(ram->owner + first, (int)layer + 1, end - first);
+}
+
+/* Read and check one layer's extents, and enter them in the table of owners. */
+static int take_layer(struct vmm_ram *ram, unsigned layer)
+{
+	int data_fd = ram->layer_fd + 2 * (int)layer, extents_fd = data_fd + 1;
+	struct vmm_extent *extents;
+	struct stat data, table;
+	uint64_t from = 0;
+	size_t size;
+	int r = 0;
+
+	if (fstat(data_fd, &data) < 0 || fstat(extents_fd, &table) < 0)
+		return bad_layer(layer, strerrordesc_np(errno));
+	size = (size_t)table.st_size;
+	if (table.st_size < 0 || size % sizeof(*extents) ||
+	    size > VMM_RAM_GRANULES * sizeof(*extents))
+		return bad_layer(layer, "its extents file has a wrong size");
+	if (size == 0)
+		return 0;
+	extents = malloc(size);
+	if (!extents || pread(extents_fd, extents, size, 0) != (ssize_t)size)
+		r = bad_layer(layer, "its extents cannot be read");
+	for (size_t i = 0; r == 0 && i < size / sizeof(*extents); i++) {
+		if (!extent_ok(ram, &extents[i], from))
+			r = bad_layer(layer, "an extent is misplaced");
+		else if (extents[i].offset + extents[i].length > (uint64_t)data.st_size)
+			r = bad_layer(layer, "its data file is too short");
+		else
+			own(ram, &extents[i], layer);
+		from = extents[i].offset + extents[i].length;
+	}
+	free(extents);
+	return r;
+}
+
+/* Map count granules from first on from their owner. */
+static int map_run(const struct vmm_ram *ram, size_t first, size_t count)
+{
+	uint64_t offset = first * ram->granule, length = count * ram->granule;
+	int fd = ram->layer_fd + 2 * (ram->owner[first] - 1);
+
+	if (length > ram->size - offset)
+		length = ram->size - offset;
+	if (syscall(SYS_mmap, ram->base + offset, length, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_FIXED, fd, offset) >= 0)
+		return 0;
+	vmm_log("a memory layer cannot be mapped: %s", strerrordesc_np(errno));
+	return -1;
+}
+
+static int map_layers(struct vmm_ram *ram)
+{
+	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
+
+	for (unsigned i = 0; i < ram->layers; i++)
+		if (take_layer(ram, i) < 0)
+			return -1;
+	for (size_t at = 0; at < granules; at = end) {
+		for (end = at + 1; end < granules && ram->owner[end] == ram->owner[at];)
+			end++;
+		if (ram->owner[at] && map_run(ram, at, end - at) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int vmm_ram_mapped(void *p, size_t len, int fd)
+{
+	struct vmm_ram *ram = active;
+
+	if (!ram || fd < 0 || fd != ram->opened_fd || ram->base)
+		return 0;
+	if (len < ram->size)
+		return 0; /* QEMU wants something else of it */
+	ram->base = p;
+	if (map_layers(ram) < 0) {
+		ram->base = NULL;
+		return -1;
+	}
+	close_layers(ram);
+	return 0;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The guest's RAM as a whole: where QEMU mapped it, and what lies under it.
+ *
+ * A VM that boots has anonymous RAM; where it is, the vhost memory table tells. A VM that is
+ * restored maps a file, the base, privately; over it the library maps the layers, of which the
+ * topmost wins in each granule. Nobody can write to these files through the VMM: their descriptors
+ * are read-only, and QEMU, which asks for a writable one, is given a duplicate of the base's.
+ */
+#ifndef HUTCH_VSOCK_VMM_RAM_H
+#define HUTCH_VSOCK_VMM_RAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "host/vsock/gmem.h"
+
+#define VMM_RAM_PAGE	   4096u
+#define VMM_RAM_MAX_LAYERS 100u
+/*
+ * A layer consists of granules, so that the mappings of RAM stay below the kernel's bound of 65530
+ * however many layers there are.
+ */
+#define VMM_RAM_GRANULES    16384u
+#define VMM_RAM_MIN_GRANULE 65536u
+
+struct vmm_extent {
+	uint64_t offset, length; /* bytes from the start of RAM */
+};
+
+struct vmm_ram {
+	uint8_t *base;	  /* NULL: not known yet */
+	uint64_t size;	  /* bytes; 0: not told */
+	uint64_t granule; /* bytes */
+	int base_fd;	  /* restored: the base; -1: booted */
+	char path[40];	  /* the base's name on QEMU's command line */
+	int opened_fd;	  /* what the open of path gave; -1: not opened yet */
+	int layer_fd;	  /* the first of 2 * layers descriptors: data, extents, data, ... */
+	unsigned layers;
+	uint8_t owner[VMM_RAM_GRANULES]; /* layer + 1 that a granule was mapped from; 0: the base */
+};
+
+/*
+ * size: of RAM, 0 when unknown. base_fd -1: none. The library takes over all descriptors. 0, or -1
+ * with the reason logged: a number is out of range.
+ */
+int vmm_ram_init(struct vmm_ram *ram, uint64_t size, int base_fd, int layer_fd, unsigned layers);
+void vmm_ram_close(struct vmm_ram *ram);
+
+/* The vhost memory table of a VM that boots says where RAM is. */
+void vmm_ram_learn(struct vmm_ram *ram, const struct gmem_region *region, unsigned count);
+
+/* The process's RAM, that open() and mmap() look for; NULL: none. */
+void vmm_ram_attach(struct vmm_ram *ram);
+/* A descriptor for path when it is the base's; -1 with errno; -2 when it is another path. */
+int vmm_ram_open(const char *path);
+/* QEMU mapped len bytes of fd at p. 0, or -1 with errno when it was the base and its layers could
+   not be mapped. */
+int vmm_ram_mapped(void *p, size_t len, int fd);
+
+#endif
