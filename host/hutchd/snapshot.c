@@ -326,7 +326,11 @@ int template_snapshot_publish(struct broker *b, const struct image *im, int from
 
 void snapshot_template(const struct image *im, struct template *tpl)
 {
-	*tpl = (struct template){.memory_mib = im->traits.memory_mib, .vcpus = im->traits.vcpus};
+	/* Nothing is booted: the names of kernel and initramfs stand for no file. */
+	*tpl = (struct template){.kernel = "none",
+				 .initramfs = "none",
+				 .memory_mib = im->traits.memory_mib,
+				 .vcpus = im->traits.vcpus};
 	snprintf(tpl->name, sizeof(tpl->name), "%s", im->template_name);
 	snprintf(tpl->root, sizeof(tpl->root), "%s", im->root.file);
 }

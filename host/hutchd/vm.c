@@ -319,8 +319,10 @@ static struct vm *make(struct broker *b, const struct vm_spec *spec, struct vm_o
 	if (!vm)
 		goto no_memory;
 	vm->kind = spec->kind;
-	log_info(vm->object, "created for uid %u: template %s, %s%s, %u MiB, %u vcpus, cid %u%s%s",
+	log_info(vm->object,
+		 "created for uid %u: template %s, %s%s%s, %u MiB, %u vcpus, cid %u%s%s",
 		 (unsigned)spec->owner, vm->r.template_name, vm_boot_mode_name(vm->r.boot_mode),
+		 vm->r.parent[0] || vm->r.snapshot[0] ? " of " : "",
 		 vm->r.parent[0] ? vm->r.parent : vm->r.snapshot, vm->r.memory_mib, vm->r.vcpus,
 		 vm->r.cid, vm->r.name[0] ? ", name " : "", vm->r.name);
 	if (vm_boot_start(vm, spec->tpl, origin, spec->timeout_ms, err) < 0) {
