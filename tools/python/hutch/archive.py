@@ -755,9 +755,9 @@ class Unpacker:
             end = at + length
             os.lseek(fd, at, os.SEEK_SET)
             yield from self._data(fd, length)
+            self.bytes += length
         yield from self._skip_data(m.size - used)
         os.ftruncate(fd, size)
-        self.bytes += size
 
     @staticmethod
     def _skip_data(left: int) -> _Steps:
