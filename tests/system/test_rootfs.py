@@ -4,19 +4,28 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import signal
 import struct
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import images
 import procs
 import pytest
+import roots
 
 ROOTFS = procs.ROOT / "rootfs"
+sys.path.insert(0, str(ROOTFS))
+from common import Refused
+from erofs import write_erofs
+from image import tree_from
+from kmodules import Index
 
 
 def build(out: Path, **env: str) -> subprocess.CompletedProcess:
@@ -175,3 +184,87 @@ def test_build_does_not_replace_what_is_no_template(tmp_path):
     made = build(tmp_path)
     assert made.returncode == 1 and "not a template" in made.stderr
     assert (tmp_path / "precious").read_text() == "data"
+
+
+def erofs(source: Path, work: Path) -> bytes:
+    out = io.BytesIO()
+    write_erofs(tree_from(source, work), out)
+    return out.getvalue()
+
+
+def test_a_root_disk_depends_on_the_archive_alone(base, tmp_path):
+    """Compressed or not, and whoever builds it; nothing is unpacked, so that the owners cannot get lost."""
+    plain, packed = roots.write(tmp_path / "root.tar"), roots.write(tmp_path / "root.tar.xz", "w:xz")
+    image = erofs(plain, tmp_path)
+    assert len(image) % 4096 == 0 and image[1024:1028] == b"\xe2\xe1\xf5\xe0"
+    assert erofs(packed, tmp_path) == image
+
+
+def archive(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for info in members:
+            roots.add(tar, info)
+    return path
+
+
+def test_archives_that_cannot_be_a_root_are_refused_by_name(base, tmp_path):
+    whole = roots.write(tmp_path / "root.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[: whole.index(roots.content(70000)) + 5000])
+    (tmp_path / "text.tar").write_text("no archive " * 1000)
+    (tmp_path / "nothing").mkdir()
+    dangling = archive(tmp_path / "dangling.tar", roots.member("a", tarfile.LNKTYPE, linkname="b"))
+    loop = archive(tmp_path / "loop.tar", roots.member("a", tarfile.SYMTYPE, linkname="a"), roots.member("a/b"))
+    below = archive(tmp_path / "below.tar", roots.member("a"), roots.member("a/b"))
+    saved = archive(tmp_path / "saved.tar", roots.member("manifest.json"), roots.member("repositories"))
+    for source, said in [(tmp_path / "cut.tar", "cut off within data/70000"), (tmp_path / "text.tar", "not a whole tar archive"),
+                         (tmp_path / "nothing", "nothing in it"), (dangling, "a is a link to b, which is not there"),
+                         (loop, "loop of symbolic links"), (below, "a is not a directory"), (saved, "docker export")]:
+        with pytest.raises(Refused, match=said):
+            tree_from(source, tmp_path)
+
+
+def test_a_directory_of_mine_is_roots_in_the_image(tmp_path):
+    (tmp_path / "root" / "sub").mkdir(parents=True)
+    (tmp_path / "root" / "sub" / "file").write_text("x")
+    os.link(tmp_path / "root" / "sub" / "file", tmp_path / "root" / "twin")
+    tree = tree_from(tmp_path / "root", tmp_path)
+    assert tree.entries[b"sub/file"] is tree.entries[b"twin"] and tree.entries[b"twin"].uid == 0
+    assert tree.entries[b"etc/hosts"].data.startswith(b"127.0.0.1")
+
+
+def look_up(index: bytes, key: bytes) -> list[bytes]:
+    """As libkmod does it, for a key without wildcards."""
+    at, = struct.unpack_from(">I", index, 8)
+    while True:
+        flags, at = at & 0xF0000000, at & 0x0FFFFFFF
+        if flags & 0x80000000:
+            end = index.index(b"\0", at)
+            if not key.startswith(index[at:end]):
+                return []
+            key, at = key[end - at:], end + 1
+        first, last = index[at:at + 2] if flags & 0x20000000 else (1, 0)
+        values = at + (2 + 4 * (last - first + 1) if flags & 0x20000000 else 0)
+        if not key:
+            count, = struct.unpack_from(">I", index, values) if flags & 0x40000000 else (0,)
+            found = []
+            for _ in range(count):
+                end = index.index(b"\0", values + 8)
+                found.append(index[values + 8:end])
+                values = end + 1 - 4
+            return found
+        at, = struct.unpack_from(">I", index, at + 2 + 4 * (key[0] - first)) if first <= key[0] <= last else (0,)
+        if not at:
+            return []
+        key = key[1:]
+
+
+def test_index_of_modules_is_what_modprobe_looks_up():
+    index = Index()
+    rows = [("loop", "a"), ("lo", "b"), ("overlay", "c"), ("loop", "d"), ("x", "e"), ("overlays", "f")]
+    for priority, (key, value) in enumerate(rows):
+        index.add(key, value, priority)
+    packed = index.pack()
+    for key in {key for key, _ in rows}:
+        assert look_up(packed, key.encode()) == [v.encode() for k, v in rows if k == key]
+    assert look_up(packed, b"over") == look_up(packed, b"loo") == look_up(packed, b"z") == look_up(packed, b"loops") == []
+    assert look_up(Index().pack(), b"x") == []

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 
 import pytest
 
 import images
+import roots
 from brokerrig import BrokerRig
 
 # Prints the files that are named, else "hello". Nothing of it needs anything of the image.
@@ -102,3 +104,51 @@ def test_random_numbers_are_there_before_init(rig):
     with rig.create(template="base") as vm:
         said = vm.exec("dmesg").stdout
         assert said.index("crng init done") < said.index("Run /init as init process")
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory):
+    """A template with a root disk, made from a tar archive, and one whose disk is no file system."""
+    templates, work = tmp_path_factory.mktemp("templates"), tmp_path_factory.mktemp("root")
+    images.build_template("disk", templates, "--from", roots.write(work / "root.tar.gz", "w:gz"), "--like", "base")
+    shutil.copytree(templates / "disk", templates / "broken")
+    (templates / "broken" / "root.erofs").write_bytes(b"\0" * 65536)
+    with BrokerRig(fake=False, templates=templates) as rig:
+        yield rig
+
+
+@pytest.mark.limit(180)
+def test_a_root_disk_is_what_the_archive_was(disks):
+    with disks.create(template="disk") as vm:
+        assert vm.client.call("agent.info", vm=vm.id)["failures"] == []
+        text = vm.exec("cat /proc/mounts").stdout
+        assert mounts(text)["/"][0] == "overlay"
+        check_mounts(text)
+        stat = vm.exec("stat -c '%n %a %u:%g %h %F' /etc/owned /etc/again /srv/drop /srv/pipe /srv/zero; stat -c %Y /etc/owned")
+        assert stat.stdout.splitlines() == [
+            "/etc/owned 4750 1234:70000 2 regular file", "/etc/again 4750 1234:70000 2 regular file",
+            "/srv/drop 1777 5:6 2 directory", "/srv/pipe 600 0:0 1 fifo", "/srv/zero 666 0:0 1 character special file", "1000000000"]
+        sums = vm.exec("cd /data && sha256sum " + " ".join(map(str, roots.SIZES))).stdout
+        assert sums.splitlines() == [f"{hashlib.sha256(roots.content(size)).hexdigest()}  {size}" for size in roots.SIZES]
+        assert vm.exec("note /srv/capable trusted.note").stdout == "kept"
+        names = vm.exec("ls /many").stdout.split()
+        assert len(names) == roots.MANY + 1 and vm.exec(f"cat /many/{'n' * 255}").stdout == "long\n"
+        said = vm.exec("cat /outside /data/replaced; readlink /bin; grep -c localhost /etc/hosts; dd if=/srv/zero bs=8 count=1 2>/dev/null | sha256sum")
+        assert said.stdout.splitlines()[:4] == ["not outside", "new", "usr/bin", "2"]
+        assert said.stdout.split()[-2] == hashlib.sha256(bytes(8)).hexdigest()
+
+
+@pytest.mark.limit(180)
+def test_what_is_written_over_a_root_disk_is_bounded_and_its_own(disks):
+    with disks.create(template="disk") as vm, disks.create(template="disk") as other:
+        full = vm.exec("echo changed > /etc/owned; cat /etc/owned; dd if=/dev/zero of=/fill bs=1M count=400 2>&1")
+        assert full.stdout.startswith("changed\n") and "No space left" in full.stdout and full.exit_code == 1
+        assert vm.exec("cat /etc/owned").stdout == "changed\n"
+        assert other.exec("cat /etc/owned").stdout == "mine\n"
+
+
+@pytest.mark.limit(180)
+def test_a_root_disk_that_is_none_is_told(disks):
+    with disks.create(template="broken") as vm:
+        failures = vm.client.call("agent.info", vm=vm.id)["failures"]
+        assert len(failures) == 1 and failures[0].startswith("root disk /dev/vda: mount")
