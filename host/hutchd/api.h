@@ -27,6 +27,9 @@ void api_snapshot_list(struct client *c, const struct msg_call *call, struct vm 
 void api_snapshot_delete(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_snapshot_verify(struct client *c, const struct msg_call *call, struct vm *vm);
 
+void api_pool_set(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_pool_list(struct client *c, const struct msg_call *call, struct vm *vm);
+
 void api_template_snapshot(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_template_list(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_template_remove(struct client *c, const struct msg_call *call, struct vm *vm);

@@ -19,6 +19,7 @@
 #include "host/hutchd/snapshot.h"
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
+#include "host/hutchd/warm_pool.h"
 
 #define UNFINISHED_MS 1000 /* at the end, for VMs that were still being created to be gone */
 #define GIVE_UP_MS    200  /* for the last answers to be read */
@@ -195,6 +196,8 @@ static int set_up(struct broker *b, struct hutch_error *err)
 	if (snapshots_open(b, err) < 0)
 		return -1;
 	adopt_all(b);
+	if (warm_pools_start(b) < 0)
+		return fail(err, "cannot set up", "the pools");
 	fd = claim_listen(&b->claim, c->socket, c->has_group, c->group, err);
 	if (fd < 0)
 		return -1;
@@ -233,6 +236,7 @@ static void tear_down(struct broker *b)
 		launcher_destroy(b->launcher);
 	claim_release(&b->claim);
 	if (b->loop.base) {
+		warm_pools_free(b);
 		vm_ttl_free(b);
 		event_del(&b->sigterm);
 		event_del(&b->sigint);
@@ -260,6 +264,7 @@ int broker_run(const struct config *config)
 	TAILQ_INIT(&b->vms);
 	TAILQ_INIT(&b->tombs);
 	TAILQ_INIT(&b->clients);
+	TAILQ_INIT(&b->pools);
 	raise_nofile();
 	hutch_error_clear(&err);
 	if (set_up(b, &err) < 0) {

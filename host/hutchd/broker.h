@@ -20,6 +20,7 @@ struct listener;
 
 TAILQ_HEAD(vm_list, vm);
 TAILQ_HEAD(client_list, client);
+TAILQ_HEAD(pool_list, warm_pool);
 
 struct broker {
 	struct loop loop;
@@ -44,6 +45,10 @@ struct broker {
 	uint32_t next_cid;
 	int ttl_fd; /* timerfd of the earliest deadline */
 	struct event ttl;
+
+	struct pool_list pools; /* warm_pool::next */
+	unsigned pool_count;
+	struct event pool_renew; /* of their leases */
 
 	struct client_list clients; /* client::next */
 	unsigned client_count;

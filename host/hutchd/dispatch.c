@@ -26,6 +26,8 @@ static const struct method methods[] = {
 	{"snapshot.list", METHOD_BROKER, 0, api_snapshot_list},
 	{"snapshot.delete", METHOD_BROKER, 0, api_snapshot_delete},
 	{"snapshot.verify", METHOD_BROKER, 0, api_snapshot_verify},
+	{"pool.set", METHOD_BROKER, 0, api_pool_set},
+	{"pool.list", METHOD_BROKER, 0, api_pool_list},
 	{"template.snapshot", METHOD_BROKER, 0, api_template_snapshot},
 	{"template.list", METHOD_BROKER, 0, api_template_list},
 	{"template.remove", METHOD_BROKER, 0, api_template_remove},

@@ -11,6 +11,7 @@
 #include "host/hutchd/capture.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/warm_pool.h"
 
 #define FIRST_CID    3u /* 0-2 are the hypervisor, loopback and the host: vsock(7) */
 #define LAST_CID     0x7fffffffu
@@ -375,7 +376,42 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 	    vm_origin_find(b, owner, args, &origin, &tpl, cold_reason, sizeof(cold_reason), err) <
 		    0)
 		return NULL;
+	if (origin.im && origin.optional) {
+		struct vm *vm = warm_pool_take(b, &spec, origin.im, err);
+
+		if (vm || err->kind) {
+			vm_origin_free(&origin);
+			return vm;
+		}
+	}
 	return vm_make(b, &spec, &origin, err);
+}
+
+int vm_give(struct vm *vm, const struct vm_spec *spec, struct hutch_error *err)
+{
+	struct vm_record *r = &vm->r;
+
+	if (spec->metadata && spec->metadata[0]) {
+		r->metadata = vm_metadata_copy(spec->metadata);
+		if (!r->metadata)
+			return hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM,
+					       "out of memory for a VM");
+	}
+	table_remove(vm);
+	snprintf(r->name, sizeof(r->name), "%s", spec->name);
+	snprintf(r->key, sizeof(r->key), "%s", spec->key);
+	r->args_hash = spec->args_hash;
+	r->owner_uid = spec->owner;
+	r->ttl_ms = spec->ttl_ms;
+	r->created_ms = clock_unix_ms();
+	r->secrets |= spec->secrets;
+	r->boot_mode = BOOT_POOL;
+	vm->kind = VM_USERS;
+	table_add(vm);
+	log_info(vm->object, "taken from the pool for uid %u%s%s", (unsigned)spec->owner,
+		 r->name[0] ? ", name " : "", r->name);
+	vm_boot_give(vm, spec->timeout_ms);
+	return 0;
 }
 
 void vm_died_error(const struct vm *vm, struct hutch_error *err)
@@ -408,6 +444,8 @@ void vm_end(struct vm *vm, const char *reason)
 	snprintf(vm->reason, sizeof(vm->reason), "%.500s", reason);
 	log_info(vm->object, "ends: %s", vm->reason);
 	vm_state_set(&vm->state, VM_STOPPING, vm->object);
+	if (vm->kind == VM_POOLED)
+		warm_pool_lost(vm);
 	vm->r.step = STEP_STOPPING;
 	vm_save(vm);
 	close_guest_side(vm);

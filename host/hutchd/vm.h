@@ -44,8 +44,11 @@ struct vm {
 	char object[HUTCH_UUID_LEN + 4]; /* "vm <id>" */
 	int rundir_fd;
 	struct vmm *vmm;
-	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
-	struct vm_boot *boot;	  /* a new one, until it is running */
+	bool pool_ready; /* VM_POOLED: it can be taken */
+	uint64_t
+		image_made_ms; /* image::created_ms of what it goes on from; 0: booted, or adopted */
+	enum vm_kind kind;     /* all but VM_USERS are seen by nobody, and end with the broker */
+	struct vm_boot *boot;  /* a new one, until it is running */
 	struct vm_rejoin *rejoin; /* one that runs, until its agent was found again */
 	struct capture *capture;  /* a fork, snapshot or pause of it is under way */
 	struct vm_thaw *thaw;	  /* paused, and being resumed */
@@ -97,6 +100,8 @@ struct vm_spec {
 };
 struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
 		   struct hutch_error *err);
+/* A VM of a pool becomes that of whom spec says, and goes on to running. -1 with err: it has to be ended. */
+int vm_give(struct vm *vm, const struct vm_spec *spec, struct hutch_error *err);
 /* A VM of an earlier broker, in state starting and listed. Takes over r's metadata and, on success, rundir_fd. */
 struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd);
 void vm_free(struct vm *vm); /* not while anyone waits or a process lives */
@@ -132,6 +137,8 @@ int vm_save(struct vm *vm);
 /* vm_boot.c: from the record to running. origin is taken over on success. */
 int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
 		  uint64_t timeout_ms, struct hutch_error *err);
+/* It waits in its pool, and is now somebody's. */
+void vm_boot_give(struct vm *vm, uint64_t timeout_ms);
 void vm_boot_spawned(struct vm *vm);
 void vm_boot_up(struct vm *vm);
 /* The VMM could not be started, or has ended. */

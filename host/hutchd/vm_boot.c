@@ -23,6 +23,7 @@
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
 #include "host/hutchd/vm_identity.h"
+#include "host/hutchd/warm_pool.h"
 
 struct vm_boot {
 	struct deferred deferred;
@@ -159,6 +160,74 @@ static void give_identity(struct vm_boot *boot)
 		fail(boot, HUTCH_E_INTERNAL, errno, "cannot make its identity");
 }
 
+static void fail_err(struct vm_boot *boot, const struct hutch_error *err)
+{
+	fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, err->message);
+}
+
+/* A VM of a pool waits from here on, stopped, without a deadline but its lease. */
+static void on_stopped(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+
+	if (!vm->boot)
+		return;
+	if (err) {
+		fail_err(vm->boot, err);
+		return;
+	}
+	event_del(&vm->boot->deadline);
+	set_stage(vm->boot, "pool");
+	warm_pool_ready(vm);
+}
+
+static void on_warm(void *arg, const struct hutch_error *err, const uint8_t *payload, size_t len)
+{
+	struct vm_boot *boot = arg;
+
+	(void)payload;
+	(void)len;
+	boot->call = NULL;
+	if (boot->vm->boot != boot)
+		return;
+	if (err)
+		fail_err(boot, err);
+	else
+		vmm_stop(boot->vm->vmm, on_stopped, boot->vm);
+}
+
+static void warm(struct vm_boot *boot)
+{
+	static const struct msg_call call = {.method = "agent.warm"};
+
+	set_stage(boot, "warm");
+	boot->call = guest_call_start(&boot->vm->pool, boot->control, &call, 0, on_warm, boot);
+	if (!boot->call)
+		fail(boot, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
+}
+
+static void on_cont(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+
+	if (err && vm->boot)
+		fail_err(vm->boot, err);
+}
+
+/* The identity is on its way before the guest goes on, and waits for it in the socket. */
+void vm_boot_give(struct vm *vm, uint64_t timeout_ms)
+{
+	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
+				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
+	struct vm_boot *boot = vm->boot;
+
+	boot->begun_us = boot->hello_us = clock_us();
+	boot->timeout_ms = timeout_ms;
+	event_add(&boot->deadline, &tv);
+	vmm_cont(vm->vmm, on_cont, vm);
+	give_identity(boot);
+}
+
 static void on_control_ready(void *arg, struct guest_link *g)
 {
 	(void)arg;
@@ -189,7 +258,10 @@ static void on_hello(void *arg, struct guest_link *g)
 	guest_link_set_owner(g, &control_owner, boot);
 	boot->control = g;
 	hello_close(&boot->port);
-	give_identity(boot);
+	if (vm->kind == VM_POOLED)
+		warm(boot);
+	else
+		give_identity(boot);
 }
 
 void vm_boot_spawned(struct vm *vm)
@@ -278,6 +350,7 @@ static void go_on_from_origin(struct vm_boot *boot)
 	vm->r.generation = im->generation + 1;
 	vm->r.layers = im->nlayers;
 	vm->r.secrets |= im->secrets;
+	vm->image_made_ms = im->created_ms;
 	start_vmm(boot);
 }
 
