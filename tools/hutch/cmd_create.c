@@ -65,6 +65,15 @@ int create_option(struct create_options *o, struct args *a, int id)
 	case CREATE_VCPUS:
 		r = parse_number(a->cli, "--vcpus", a->value, 1, UINT32_MAX, &o->vcpus);
 		break;
+	case CREATE_SNAPSHOT:
+		o->snapshot = a->value;
+		break;
+	case CREATE_COLD:
+		o->cold = true;
+		break;
+	case CREATE_SECRETS:
+		o->secrets = true;
+		break;
 	case CREATE_META:
 		r = meta_option(o, a);
 		break;
@@ -80,6 +89,12 @@ size_t create_params(const struct create_options *o, struct hutch_pair *params)
 
 	if (o->template_name != NULL)
 		params[n++] = (struct hutch_pair){"template", hutch_text(o->template_name)};
+	if (o->snapshot != NULL)
+		params[n++] = (struct hutch_pair){"snapshot", hutch_text(o->snapshot)};
+	if (o->cold)
+		params[n++] = (struct hutch_pair){"cold", hutch_bool(true)};
+	if (o->secrets)
+		params[n++] = (struct hutch_pair){"secrets", hutch_bool(true)};
 	if (o->name != NULL)
 		params[n++] = (struct hutch_pair){"name", hutch_text(o->name)};
 	if (o->ttl_ms > 0)

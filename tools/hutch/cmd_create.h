@@ -13,6 +13,9 @@ enum {
 	CREATE_VCPUS,
 	CREATE_META,
 	CREATE_TIMEOUT,
+	CREATE_SNAPSHOT,
+	CREATE_COLD,
+	CREATE_SECRETS,
 	CREATE_END
 };
 
@@ -23,12 +26,19 @@ enum {
 		{CREATE_NAME, "name", "NAME", "a name of your own for it"},           \
 		{CREATE_MEMORY, "memory", "MIB", "memory (default: the template's)"}, \
 		{CREATE_VCPUS, "vcpus", "N", "processors (default: the template's)"}, \
+		{CREATE_SNAPSHOT, "snapshot", "NAME",                                 \
+		 "go on from this snapshot, not from a template"},                    \
+		{CREATE_COLD, "cold", NULL,                                           \
+		 "boot the kernel, even where the template has a snapshot"},          \
+		{CREATE_SECRETS, "secrets", NULL,                                     \
+		 "it will hold secrets: no fork or snapshot unless allowed"},         \
 	{                                                                             \
 		CREATE_META, "meta", "K=V", "metadata; may be repeated"               \
 	}
 
 struct create_options {
-	const char *template_name, *name;
+	const char *template_name, *name, *snapshot;
+	bool cold, secrets;
 	uint64_t ttl_ms, timeout_ms, memory_mib, vcpus; /* 0: not given */
 	struct hutch_pair meta[HUTCH_MAX_METADATA];
 	size_t meta_count;
@@ -40,7 +50,7 @@ struct create_options {
 int create_option(struct create_options *o, struct args *a, int id);
 
 /* vm.create's parameters, in params (at least CREATE_PARAMS); returns their count. */
-#define CREATE_PARAMS 7
+#define CREATE_PARAMS 10
 size_t create_params(const struct create_options *o, struct hutch_pair *params);
 /* How long an answer is waited for. */
 uint64_t create_wait_ms(const struct create_options *o);

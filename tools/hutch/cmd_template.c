@@ -17,13 +17,22 @@
 #include "tools/hutch/cmd.h"
 #include "tools/hutch/json.h"
 #include "tools/hutch/paths.h"
+#include "tools/hutch/template_snapshot.h"
 #include "tools/hutch/text.h"
 
 /* ---- ls ---- */
 
+static const char *snapshot_word(const struct hutch_value *snapshot)
+{
+	if (snapshot == NULL)
+		return "-";
+	return hutch_get_bool(snapshot, "fits", false) ? "yes" : "does not fit";
+}
+
 static int print_table(const struct hutch_value *list)
 {
-	static const char *const head[] = {"NAME", "SIZE", "KERNEL", "MIB", "VCPUS", "CREATED"};
+	static const char *const head[] = {"NAME",  "SIZE",	"KERNEL", "MIB",
+					   "VCPUS", "SNAPSHOT", "CREATED"};
 	struct table t = {.columns = sizeof(head) / sizeof(head[0])};
 	char text[64];
 
@@ -39,6 +48,7 @@ static int print_table(const struct hutch_value *list)
 		table_cell(&t, hutch_get_text(e, "kernel", "-"));
 		table_number(&t, hutch_get_uint(e, "memory_mib", 0));
 		table_number(&t, hutch_get_uint(e, "vcpus", 0));
+		table_cell(&t, snapshot_word(hutch_get(e, "snapshot")));
 		text_date(text, sizeof(text), hutch_get_uint(e, "created_ms", 0));
 		table_cell(&t, text);
 	}
@@ -258,6 +268,11 @@ static int run_build(struct cli *cli, struct args *a)
 	if (template_dir(cli, dir, sizeof(dir)) < 0 ||
 	    build(cli, name, from, dir, a->operands + used, a->count - used) < 0)
 		return cli->command->failed;
+	if (template_snapshot(cli, name) < 0) {
+		cli_note("template %s was built, but has no snapshot: its VMs boot their kernel",
+			 name);
+		return cli->command->failed;
+	}
 	return report_built(cli, name);
 }
 
@@ -271,9 +286,11 @@ static const struct opt build_options[] = {
 const struct command cmd_template_build = {
 	.name = "template build",
 	.operands = "[NAME] [-- BUILD-OPTION...]",
-	.summary = "Build a template with rootfs/build and print its name",
-	.details = "NAME is one that comes with hutch (base, debian), unless --from is given.\n"
-		   "The broker must be running. Words after -- go to rootfs/build.\n",
+	.summary = "Build a template with rootfs/build, snapshot it and print its name",
+	.details =
+		"NAME is one that comes with hutch (base, debian), unless --from is given.\n"
+		"The broker must be running: it boots the template once, and keeps what the VMs are\n"
+		"restored from. Words after -- go to rootfs/build.\n",
 	.opts = build_options,
 	.literal = 2,
 	FAILS_PLAINLY,

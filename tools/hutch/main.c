@@ -32,7 +32,16 @@ const struct command *const commands[] = {
 	&cmd_info,
 	&cmd_kill,
 	&cmd_ttl,
+	&cmd_fork,
+	&cmd_pause,
+	&cmd_resume,
+	&cmd_snapshot_create,
+	&cmd_snapshot_list,
+	&cmd_snapshot_info,
+	&cmd_snapshot_delete,
+	&cmd_snapshot_verify,
 	&cmd_template_build,
+	&cmd_template_snapshot,
 	&cmd_template_ls,
 	&cmd_template_rm,
 	&cmd_doctor,
@@ -101,7 +110,7 @@ static void help_all(void)
 	printf("usage: hutch COMMAND [OPTION]... [ARGUMENT]...\n\n"
 	       "Sandboxes that are microVMs, each used and thrown away.\n\ncommands:\n");
 	for (const struct command *const *c = commands; *c != NULL; c++)
-		printf("  %-16s %s\n", (*c)->name, (*c)->summary);
+		printf("  %-17s %s\n", (*c)->name, (*c)->summary);
 	printf("\nOptions of every command: --json, --socket PATH, --help.\n"
 	       "hutch COMMAND --help tells the rest.\n");
 }
