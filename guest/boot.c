@@ -116,15 +116,21 @@ static void tune_memory_file_systems(void)
 }
 
 /* Where the parts of the root are mounted in the initramfs. */
-#define ROOT_DISK "/.disk"
-#define ROOT_OVER "/.over"
-#define ROOT_NEW  "/.new"
+#define ROOT_DISK   "/.disk"
+#define ROOT_OVER   "/.over"
+#define ROOT_NEW    "/.new"
+#define ROOT_INODES (1u << 20)
 
 static int mount_disk(const char *disk)
 {
 	static const char *const types[] = {"erofs", "squashfs", "ext4"};
-	int r = -1;
+	int r = -1, fd = open(disk, O_RDONLY | O_CLOEXEC);
 
+	/* rootfs/build puts all inodes first, and each block of them would be a read of its own. */
+	if (fd >= 0) {
+		readahead(fd, 0, ROOT_INODES);
+		close(fd);
+	}
 	for (size_t i = 0; r < 0 && i < sizeof(types) / sizeof(*types); i++)
 		r = mount(disk, ROOT_DISK, types[i], MS_RDONLY, NULL);
 	return r;

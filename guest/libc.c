@@ -4,6 +4,7 @@
  * in stdio and floating point, or because Debian's libmsgpackc.a was compiled against glibc and calls what musl
  * lacks.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -183,4 +184,74 @@ char *strstr(const char *s, const char *what)
 		if (!*s)
 			return NULL;
 	return (char *)(uintptr_t)s;
+}
+
+/* clang-format off */
+#define TEXTS(X) \
+	X(EPERM, "Operation not permitted") \
+	X(ENOENT, "No such file or directory") \
+	X(ESRCH, "No such process") \
+	X(EINTR, "Interrupted system call") \
+	X(EIO, "Input/output error") \
+	X(ENXIO, "No such device or address") \
+	X(E2BIG, "Argument list too long") \
+	X(ENOEXEC, "Exec format error") \
+	X(EBADF, "Bad file descriptor") \
+	X(ECHILD, "No child processes") \
+	X(EAGAIN, "Resource temporarily unavailable") \
+	X(ENOMEM, "Cannot allocate memory") \
+	X(EACCES, "Permission denied") \
+	X(EFAULT, "Bad address") \
+	X(EBUSY, "Device or resource busy") \
+	X(EEXIST, "File exists") \
+	X(EXDEV, "Invalid cross-device link") \
+	X(ENODEV, "No such device") \
+	X(ENOTDIR, "Not a directory") \
+	X(EISDIR, "Is a directory") \
+	X(EINVAL, "Invalid argument") \
+	X(ENFILE, "Too many open files in system") \
+	X(EMFILE, "Too many open files") \
+	X(ENOTTY, "Inappropriate ioctl for device") \
+	X(ETXTBSY, "Text file busy") \
+	X(EFBIG, "File too large") \
+	X(ENOSPC, "No space left on device") \
+	X(ESPIPE, "Illegal seek") \
+	X(EROFS, "Read-only file system") \
+	X(EMLINK, "Too many links") \
+	X(EPIPE, "Broken pipe") \
+	X(ERANGE, "Numerical result out of range") \
+	X(ENAMETOOLONG, "File name too long") \
+	X(ENOSYS, "Function not implemented") \
+	X(ENOTEMPTY, "Directory not empty") \
+	X(ELOOP, "Too many levels of symbolic links") \
+	X(ENODATA, "No data available") \
+	X(EBADMSG, "Bad message") \
+	X(EOVERFLOW, "Value too large for defined data type") \
+	X(EMSGSIZE, "Message too long") \
+	X(EOPNOTSUPP, "Operation not supported") \
+	X(EADDRINUSE, "Address already in use") \
+	X(ECONNRESET, "Connection reset by peer") \
+	X(ENOBUFS, "No buffer space available") \
+	X(ENOTCONN, "Transport endpoint is not connected") \
+	X(ETIMEDOUT, "Connection timed out") \
+	X(ECONNREFUSED, "Connection refused") \
+	X(ESTALE, "Stale file handle") \
+	X(EDQUOT, "Disk quota exceeded")
+#define NUMBER(num, text) num,
+#define TEXT(num, text)	 text "\0"
+/* clang-format on */
+
+/* Those that the agent may meet; the library's own table is twice as long. */
+char *strerror(int errnum)
+{
+	static const uint8_t numbers[] = {TEXTS(NUMBER)};
+	static const char texts[] = TEXTS(TEXT);
+	static char other[24];
+	const char *text = texts;
+
+	for (size_t i = 0; i < sizeof(numbers); i++, text += strlen(text) + 1)
+		if (numbers[i] == errnum)
+			return (char *)(uintptr_t)text;
+	snprintf(other, sizeof(other), "error %d", errnum);
+	return other;
 }

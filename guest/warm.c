@@ -53,17 +53,18 @@ static const struct {
 	     {&remove_file, sizeof(remove_file)}};
 #define STEPS (sizeof(steps) / sizeof(*steps))
 
-static struct {
+static struct { /* not initialized: it is to take no room in the file */
+	bool runs;
 	struct loop_source src; /* the calling side */
 	struct conn *caller;	/* of agent.warm; NULL: it was lost */
 	unsigned step, failed;
 	size_t len;
 	uint8_t buf[1024]; /* what came since the last call */
-} warm = {.src.fd = -1};
+} warm;
 
 bool warm_runs(void)
 {
-	return warm.src.fd >= 0;
+	return warm.runs;
 }
 
 /* One cgroup in stock: making it costs more than a short command. */
@@ -84,6 +85,7 @@ static void finish(void)
 	struct mp_buf *b;
 	size_t start;
 
+	warm.runs = false;
 	loop_close(&warm.src);
 	if (e)
 		exec_make_way(e);
@@ -97,6 +99,17 @@ static void finish(void)
 	mp_map_end(b);
 	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
 	conn_answered(c);
+}
+
+/* An exec's result that says why it never ran. */
+static bool not_started(const uint8_t *payload, size_t n)
+{
+	static const char key[] = "start_error";
+
+	for (size_t i = 0; i + sizeof(key) - 1 <= n; i++)
+		if (memcmp(payload + i, key, sizeof(key) - 1) == 0)
+			return true;
+	return false;
 }
 
 /* Did the answer to the last call come whole? Notes whether it was a good one. */
@@ -115,8 +128,7 @@ static bool answered(void)
 			break;
 		if (!(f.flags & FRAME_END))
 			continue;
-		warm.failed += f.type == FRAME_ERROR ||
-			       memmem(payload, f.length, "start_error", 11);
+		warm.failed += f.type == FRAME_ERROR || not_started(payload, f.length);
 		return true;
 	}
 	return false;
@@ -171,7 +183,7 @@ int call_agent_warm(struct conn *c, const struct msg_call *call, struct hutch_er
 	if (!own)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0, "%s runs, or connections are short",
 				       call->method);
-	own->warm = true;
+	warm.runs = own->warm = true;
 	warm.caller = c;
 	c->ops = &ops;
 	warm.step = warm.failed = 0;

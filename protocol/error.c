@@ -35,31 +35,24 @@ static const char kind_names[][16] = {
 static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == HUTCH_E_COUNT,
 	      "every error kind has a name");
 
-/* Numbers and names without pointers, so that the table costs 16 bytes an entry. */
-#define E(name)             \
-	{                   \
-		name, #name \
-	}
-static const struct {
-	uint8_t num;
-	char name[15];
-} errno_names[] = {
-	E(EPERM),	 E(ENOENT),	  E(ESRCH),	   E(EINTR),	     E(EIO),
-	E(ENXIO),	 E(E2BIG),	  E(ENOEXEC),	   E(EBADF),	     E(ECHILD),
-	E(EAGAIN),	 E(ENOMEM),	  E(EACCES),	   E(EFAULT),	     E(ENOTBLK),
-	E(EBUSY),	 E(EEXIST),	  E(EXDEV),	   E(ENODEV),	     E(ENOTDIR),
-	E(EISDIR),	 E(EINVAL),	  E(ENFILE),	   E(EMFILE),	     E(ENOTTY),
-	E(ETXTBSY),	 E(EFBIG),	  E(ENOSPC),	   E(ESPIPE),	     E(EROFS),
-	E(EMLINK),	 E(EPIPE),	  E(EDOM),	   E(ERANGE),	     E(EDEADLK),
-	E(ENAMETOOLONG), E(ENOSYS),	  E(ENOTEMPTY),	   E(ELOOP),	     E(ENODATA),
-	E(ETIME),	 E(EPROTO),	  E(EBADMSG),	   E(EOVERFLOW),     E(EILSEQ),
-	E(EUSERS),	 E(ENOTSOCK),	  E(EDESTADDRREQ), E(EMSGSIZE),	     E(ENOPROTOOPT),
-	E(EOPNOTSUPP),	 E(EAFNOSUPPORT), E(EADDRINUSE),   E(EADDRNOTAVAIL), E(ENETDOWN),
-	E(ENETUNREACH),	 E(ECONNABORTED), E(ECONNRESET),   E(ENOBUFS),	     E(EISCONN),
-	E(ENOTCONN),	 E(ETIMEDOUT),	  E(ECONNREFUSED), E(EHOSTUNREACH),  E(EALREADY),
-	E(EINPROGRESS),	 E(ESTALE),	  E(EDQUOT),	   E(ECANCELED),
-};
-#undef E
+/* clang-format off */
+/* The names one behind the other, in the order of the numbers: no pointers, no padding. */
+#define ERRNOS(X) \
+	X(EPERM) X(ENOENT) X(ESRCH) X(EINTR) X(EIO) X(ENXIO) X(E2BIG) X(ENOEXEC) X(EBADF) \
+	X(ECHILD) X(EAGAIN) X(ENOMEM) X(EACCES) X(EFAULT) X(ENOTBLK) X(EBUSY) X(EEXIST) \
+	X(EXDEV) X(ENODEV) X(ENOTDIR) X(EISDIR) X(EINVAL) X(ENFILE) X(EMFILE) X(ENOTTY) \
+	X(ETXTBSY) X(EFBIG) X(ENOSPC) X(ESPIPE) X(EROFS) X(EMLINK) X(EPIPE) X(EDOM) X(ERANGE) \
+	X(EDEADLK) X(ENAMETOOLONG) X(ENOSYS) X(ENOTEMPTY) X(ELOOP) X(ENODATA) X(ETIME) \
+	X(EPROTO) X(EBADMSG) X(EOVERFLOW) X(EILSEQ) X(EUSERS) X(ENOTSOCK) X(EDESTADDRREQ) \
+	X(EMSGSIZE) X(ENOPROTOOPT) X(EOPNOTSUPP) X(EAFNOSUPPORT) X(EADDRINUSE) \
+	X(EADDRNOTAVAIL) X(ENETDOWN) X(ENETUNREACH) X(ECONNABORTED) X(ECONNRESET) X(ENOBUFS) \
+	X(EISCONN) X(ENOTCONN) X(ETIMEDOUT) X(ECONNREFUSED) X(EHOSTUNREACH) X(EALREADY) \
+	X(EINPROGRESS) X(ESTALE) X(EDQUOT) X(ECANCELED)
+#define NUMBER(name) name,
+#define NAME(name)   #name "\0"
+static const uint8_t errno_numbers[] = {ERRNOS(NUMBER)};
+static const char errno_names[] = ERRNOS(NAME);
+/* clang-format on */
 
 static bool is_continuation(unsigned char c)
 {
@@ -209,8 +202,10 @@ enum hutch_error_kind hutch_error_kind_from_name(const char *name, size_t len)
 
 const char *hutch_errno_name(int errnum)
 {
-	for (size_t i = 0; i < sizeof(errno_names) / sizeof(errno_names[0]); i++)
-		if (errno_names[i].num == errnum)
-			return errno_names[i].name;
+	const char *name = errno_names;
+
+	for (size_t i = 0; i < sizeof(errno_numbers); i++, name += strlen(name) + 1)
+		if (errno_numbers[i] == errnum)
+			return name;
 	return NULL;
 }
