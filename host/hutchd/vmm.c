@@ -72,6 +72,7 @@ struct vmm {
 	bool stopped; /* the guest, as QMP last said */
 	struct vmm_ops *ops;
 	struct vmm_saving *saving; /* a capture that is under way */
+	int fdset;		   /* that it gave to QEMU; 0: none */
 	vmm_captured_fn *captured;
 	void *captured_arg;
 	bool *freed; /* set by vmm_free, while a callback runs that may call it */
@@ -590,6 +591,7 @@ static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_
 {
 	struct vmm *v = arg;
 	bool freed = false;
+	int fdset = v->fdset;
 
 	v->saving = NULL;
 	v->freed = &freed;
@@ -598,24 +600,44 @@ static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_
 		return;
 	v->freed = NULL;
 	/* After what the callback has asked for: a guest that waits to go on comes first. */
-	if (v->qmp)
-		vmm_saving_tidy(v->qmp);
+	if (v->qmp && fdset)
+		vmm_saving_tidy(v->qmp, fdset);
 }
 
-void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg)
+static struct qmp *begin_capture(struct vmm *v, vmm_captured_fn *done, void *arg)
 {
-	if (v->saving || v->freed) {
+	if (v->saving) {
 		log_error(v->config.id, "a capture was asked for while one is under way");
 		abort();
 	}
 	v->captured = done;
 	v->captured_arg = arg;
-	v->saving = vmm_saving_start(v->base, v->config.rundir_fd,
-				     v->state == VMM_UP ? v->qmp : NULL, to, on_saved, v);
+	v->fdset = 0;
+	return v->state == VMM_UP ? v->qmp : NULL;
+}
+
+static void check_capture(struct vmm *v)
+{
 	if (v->saving)
 		return;
 	log_error(v->config.id, "out of memory for a capture; the VMM is ended");
 	kill_process(v);
+}
+
+void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg)
+{
+	struct qmp *q = begin_capture(v, done, arg);
+
+	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, to, &v->fdset, on_saved, v);
+	check_capture(v);
+}
+
+void vmm_capture_ahead(struct vmm *v, int data_fd, vmm_captured_fn *done, void *arg)
+{
+	struct qmp *q = begin_capture(v, done, arg);
+
+	v->saving = vmm_saving_ahead(v->base, v->config.rundir_fd, q, data_fd, on_saved, v);
+	check_capture(v);
 }
 
 struct vmm_process vmm_get_process(const struct vmm *v)

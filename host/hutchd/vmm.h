@@ -157,6 +157,13 @@ struct vmm_captured {
 typedef void vmm_captured_fn(void *arg, const struct hutch_error *err,
 			     const struct vmm_captured *captured);
 void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg);
+/*
+ * While the VM still runs, write to data what a vmm_capture without whole, into the same file,
+ * would have to write while it stands still; that one then writes only what changed meanwhile. For
+ * a VM that was restored. It may fail (before Linux 6.7 it does), and then nothing is gained and
+ * nothing lost. It is a capture: one at a time.
+ */
+void vmm_capture_ahead(struct vmm *v, int data_fd, vmm_captured_fn *done, void *arg);
 
 /*
  * Close the channels and forget it; the process is left as it is. One that was not told by spawned

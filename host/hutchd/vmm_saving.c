@@ -24,7 +24,9 @@
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/linebuf.h"
 
-#define FDSET	     7 /* QEMU's sets 1 and 2 are on its command line */
+/* Sets of descriptors in QEMU, one after the other; 1 and 2 are on its command line. */
+#define FIRST_FDSET  100
+#define LAST_FDSET   1000000
 #define QMP_MS	     10000u
 #define MEMORY_S     600 /* for the library; a large memory on a slow disk */
 #define CTL_MAX_LINE 512u
@@ -34,6 +36,7 @@ struct vmm_saving {
 	struct event_base *base;
 	struct qmp *qmp; /* NULL: freed */
 	bool memory_busy, device_busy;
+	int fdset;
 	int ctl;   /* -1: not connected */
 	int state; /* memory that QEMU writes the state of the devices to; -1: not made */
 	int device_fd;
@@ -145,16 +148,15 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 	end_memory(s);
 }
 
-static int start_memory(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_to *to)
+static int start_memory(struct vmm_saving *s, int rundir_fd, const char *line, const int *fds,
+			size_t nfds)
 {
 	static const struct timeval limit = {.tv_sec = MEMORY_S};
-	const char *line = to->whole ? "capture whole\n" : "capture delta\n";
-	int fds[] = {to->data_fd, to->extents_fd};
 
 	s->memory_busy = true;
 	s->in.max = CTL_MAX_LINE;
 	s->ctl = unix_connect(rundir_fd, "ctl", SOCK_STREAM);
-	if (s->ctl < 0 || fd_send(s->ctl, line, strlen(line), fds, to->whole ? 1 : 2) < 0)
+	if (s->ctl < 0 || fd_send(s->ctl, line, strlen(line), fds, nfds) < 0)
 		return -1;
 	s->ctl_event = event_new(s->base, s->ctl, EV_READ | EV_PERSIST, on_ctl, s);
 	if (!s->ctl_event || event_add(s->ctl_event, NULL) < 0) {
@@ -228,7 +230,7 @@ static void on_fd_added(void *arg, const json_t *value, const char *error)
 		end_device(s);
 		return;
 	}
-	snprintf(path, sizeof(path), "/dev/fdset/%d", FDSET);
+	snprintf(path, sizeof(path), "/dev/fdset/%d", s->fdset);
 	if (device_command(s, "xen-save-devices-state",
 			   json_pack("{s:s,s:b}", "filename", path, "live", 0), -1,
 			   on_device_saved) == 0)
@@ -249,7 +251,7 @@ static int start_device(struct vmm_saving *s)
 	fd = s->state < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	r = device_command(s, "add-fd", json_pack("{s:i}", "fdset-id", FDSET), fd, on_fd_added);
+	r = device_command(s, "add-fd", json_pack("{s:i}", "fdset-id", s->fdset), fd, on_fd_added);
 	fd_close(&fd);
 	return r;
 }
@@ -282,42 +284,46 @@ void vmm_saving_abort(struct vmm_saving *s)
 		end_memory(s);
 }
 
-void vmm_saving_tidy(struct qmp *q)
+void vmm_saving_tidy(struct qmp *q, int fdset)
 {
-	json_t *args = json_pack("{s:i}", "fdset-id", FDSET);
+	json_t *args = json_pack("{s:i}", "fdset-id", fdset);
 
 	if (args)
 		qmp_command(q, "remove-fd", args, QMP_MS, NULL, NULL);
 }
 
-static void start(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_to *to)
+/* to NULL: ahead, into data_fd. */
+static void start(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_to *to, int data_fd)
 {
+	const char *line = !to	       ? "capture ahead\n"
+			   : to->whole ? "capture whole\n"
+				       : "capture delta\n";
+	int fds[] = {data_fd, to ? to->extents_fd : -1};
+
 	if (!s->qmp) {
 		SAVING_FAILED(s, HUTCH_E_STATE, 0, "the VMM is not up");
 		check_done(s);
 		return;
 	}
-	s->device_fd = fcntl(to->device_fd, F_DUPFD_CLOEXEC, 0);
-	if (s->device_fd < 0) {
-		SAVING_FAILED(s, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
-		check_done(s);
-		return;
-	}
-	if (start_memory(s, rundir_fd, to) < 0) {
+	if (start_memory(s, rundir_fd, line, fds, to && !to->whole ? 2 : 1) < 0) {
 		SAVING_FAILED(s, HUTCH_E_IO, errno, "the VMM's control socket: %s",
 			      strerror(errno));
 		end_memory(s);
 		return;
 	}
-	if (start_device(s) < 0) {
+	if (!to)
+		return;
+	s->device_fd = fcntl(to->device_fd, F_DUPFD_CLOEXEC, 0);
+	if (s->device_fd < 0) {
+		SAVING_FAILED(s, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
+	} else if (start_device(s) < 0) {
 		SAVING_FAILED(s, HUTCH_E_IO, errno, "QMP command add-fd: %s", strerror(errno));
 		end_device(s);
 	}
 }
 
-struct vmm_saving *vmm_saving_start(struct event_base *base, int rundir_fd, struct qmp *q,
-				    const struct vmm_capture_to *to, vmm_captured_fn *done,
-				    void *arg)
+static struct vmm_saving *new_saving(struct event_base *base, struct qmp *q, vmm_captured_fn *done,
+				     void *arg)
 {
 	struct vmm_saving *s = calloc(1, sizeof(*s));
 
@@ -335,6 +341,30 @@ struct vmm_saving *vmm_saving_start(struct event_base *base, int rundir_fd, stru
 		vmm_saving_free(s);
 		return NULL;
 	}
-	start(s, rundir_fd, to);
+	return s;
+}
+
+struct vmm_saving *vmm_saving_start(struct event_base *base, int rundir_fd, struct qmp *q,
+				    const struct vmm_capture_to *to, int *fdset,
+				    vmm_captured_fn *done, void *arg)
+{
+	static int last = FIRST_FDSET;
+	struct vmm_saving *s = new_saving(base, q, done, arg);
+
+	if (!s)
+		return NULL;
+	last = last == LAST_FDSET ? FIRST_FDSET : last + 1;
+	s->fdset = *fdset = last;
+	start(s, rundir_fd, to, to->data_fd);
+	return s;
+}
+
+struct vmm_saving *vmm_saving_ahead(struct event_base *base, int rundir_fd, struct qmp *q,
+				    int data_fd, vmm_captured_fn *done, void *arg)
+{
+	struct vmm_saving *s = new_saving(base, q, done, arg);
+
+	if (s)
+		start(s, rundir_fd, NULL, data_fd);
 	return s;
 }

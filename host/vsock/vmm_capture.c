@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +51,9 @@ static int save(struct vmm_capture *c, const uint8_t *p, size_t len)
 
 /* ---- delta ---- */
 
+#define DIRTY 1u /* is to be written */
+#define SAVED 2u /* was written ahead */
+
 static int mark_dirty(void *arg, const uint8_t *p, size_t len)
 {
 	struct vmm_capture *c = arg;
@@ -57,11 +61,64 @@ static int mark_dirty(void *arg, const uint8_t *p, size_t len)
 	size_t first = (size_t)(p - ram->base) / ram->granule;
 	size_t last = ((size_t)(p - ram->base) + len - 1) / ram->granule;
 
-	memset(c->dirty + first, 1, last - first + 1);
+	memset(c->dirty + first, DIRTY, last - first + 1);
 	return 0;
 }
 
-static int save_extents(struct vmm_capture *c, const struct vmm_extent *e, size_t count)
+/* A page that changed since its granule was written ahead; or one of a granule that was not. */
+static int save_written(void *arg, const uint8_t *p, size_t len)
+{
+	struct vmm_capture *c = arg;
+	const struct vmm_ram *ram = &c->vmm->ram;
+
+	while (len > 0) {
+		size_t offset = (size_t)(p - ram->base), granule = offset / ram->granule;
+		size_t here = (size_t)((granule + 1) * ram->granule) - offset;
+
+		if (here > len)
+			here = len;
+		if (!(c->dirty[granule] & SAVED))
+			c->dirty[granule] = DIRTY;
+		else if (save(c, p, here) < 0)
+			return -1;
+		p += here;
+		len -= here;
+	}
+	return 0;
+}
+
+/* The next run, from granule *at on, of granules that have any of these marks; false: none. */
+static bool next_run(const struct vmm_capture *c, uint8_t marks, size_t *at, struct vmm_extent *e)
+{
+	const struct vmm_ram *ram = &c->vmm->ram;
+	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), first;
+
+	while (*at < granules && !(c->dirty[*at] & marks))
+		++*at;
+	first = *at;
+	while (*at < granules && (c->dirty[*at] & marks))
+		++*at;
+	if (first == *at)
+		return false;
+	e->offset = first * ram->granule;
+	e->length = (*at - first) * ram->granule;
+	if (e->length > ram->size - e->offset)
+		e->length = ram->size - e->offset;
+	return true;
+}
+
+static int save_dirty(struct vmm_capture *c)
+{
+	struct vmm_extent e;
+	size_t at = 0;
+
+	while (next_run(c, DIRTY, &at, &e))
+		if (save(c, c->vmm->ram.base + e.offset, e.length) < 0)
+			return -1;
+	return 0;
+}
+
+static int save_some_extents(struct vmm_capture *c, const struct vmm_extent *e, size_t count)
 {
 	uint64_t offset = c->extents * sizeof(*e);
 
@@ -71,33 +128,75 @@ static int save_extents(struct vmm_capture *c, const struct vmm_extent *e, size_
 	return 0;
 }
 
-static int capture_delta(struct vmm_capture *c)
+static int save_extents(struct vmm_capture *c)
+{
+	struct vmm_extent e[EXTENTS];
+	size_t at = 0, n = 0;
+
+	while (next_run(c, DIRTY | SAVED, &at, &e[n])) {
+		if (++n < EXTENTS)
+			continue;
+		if (save_some_extents(c, e, n) < 0)
+			return -1;
+		n = 0;
+	}
+	return save_some_extents(c, e, n);
+}
+
+static int scan(struct vmm_capture *c, enum vmm_scan what, vmm_scan_fn *fn)
 {
 	const struct vmm_ram *ram = &c->vmm->ram;
-	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end, n = 0;
-	struct vmm_extent e[EXTENTS];
 
-	memset(c->dirty, 0, sizeof(c->dirty));
-	if (vmm_scan_own(ram->base, ram->size, true, mark_dirty, c) < 0)
-		return fail(c, "pagemap");
-	for (size_t at = 0; at < granules; at = end) {
-		for (end = at + 1; end < granules && c->dirty[end] == c->dirty[at];)
-			end++;
-		if (!c->dirty[at])
-			continue;
-		e[n].offset = at * ram->granule;
-		e[n].length = (end - at) * ram->granule;
-		if (e[n].length > ram->size - e[n].offset)
-			e[n].length = ram->size - e[n].offset;
-		if (save(c, ram->base + e[n].offset, e[n].length) < 0)
-			return -1;
-		if (++n == EXTENTS) {
-			if (save_extents(c, e, n) < 0)
-				return -1;
-			n = 0;
-		}
+	if (vmm_scan(ram->base, ram->size, what, fn, c) < 0)
+		return c->error ? -1 : fail(c, "pagemap");
+	return 0;
+}
+
+static int capture_delta(struct vmm_capture *c, bool was_ahead)
+{
+	int r;
+
+	if (was_ahead) {
+		r = scan(c, VMM_SCAN_WRITTEN, save_written);
+	} else {
+		memset(c->dirty, 0, sizeof(c->dirty));
+		r = scan(c, VMM_SCAN_OWN, mark_dirty);
 	}
-	return save_extents(c, e, n);
+	return r < 0 || save_dirty(c) < 0 ? -1 : save_extents(c);
+}
+
+/* ---- ahead ---- */
+
+static void stop_tracking(struct vmm_capture *c)
+{
+	if (c->track_fd >= 0)
+		close(c->track_fd);
+	c->track_fd = -1;
+}
+
+static int capture_ahead(struct vmm_capture *c)
+{
+	const struct vmm_ram *ram = &c->vmm->ram;
+	struct stat st;
+
+	stop_tracking(c);
+	memset(c->dirty, 0, sizeof(c->dirty));
+	if (fstat(c->data_fd, &st) < 0)
+		return fail(c, "data");
+	c->track_fd = vmm_scan_track(ram->base, ram->size);
+	if (c->track_fd < 0)
+		return fail(c, "tracking");
+	c->ahead_dev = st.st_dev;
+	c->ahead_ino = st.st_ino;
+	/* Protected before they are read: what is written from now on is seen by the delta. */
+	if (scan(c, VMM_SCAN_PROTECT, mark_dirty) < 0 || save_dirty(c) < 0) {
+		stop_tracking(c);
+		return -1;
+	}
+	for (size_t i = 0; i < VMM_RAM_GRANULES; i++)
+		if (c->dirty[i])
+			c->dirty[i] = SAVED;
+	return 0;
 }
 
 /* ---- whole ---- */
@@ -162,8 +261,8 @@ static int capture_restored(struct vmm_capture *c)
 	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
 
 	memset(c->dirty, 0, sizeof(c->dirty));
-	if (vmm_scan_own(ram->base, ram->size, true, mark_dirty, c) < 0)
-		return fail(c, "pagemap");
+	if (scan(c, VMM_SCAN_OWN, mark_dirty) < 0)
+		return -1;
 	for (size_t i = 0; i < granules; i++)
 		c->dirty[i] |= ram->owner[i] != 0;
 	for (size_t at = 0; at < granules; at = end) {
@@ -181,13 +280,7 @@ static int capture_restored(struct vmm_capture *c)
 
 static int capture_whole(struct vmm_capture *c)
 {
-	const struct vmm_ram *ram = &c->vmm->ram;
-
-	if (ram->base_fd >= 0)
-		return capture_restored(c);
-	if (vmm_scan_own(ram->base, ram->size, true, save_nonzero, c) < 0)
-		return c->error ? -1 : fail(c, "pagemap");
-	return 0;
+	return c->vmm->ram.base_fd >= 0 ? capture_restored(c) : scan(c, VMM_SCAN_OWN, save_nonzero);
 }
 
 /* ---- the thread ---- */
@@ -209,20 +302,32 @@ static void close_fds(struct vmm_capture *c)
 	c->data_fd = c->extents_fd = -1;
 }
 
+/* Whether the data file is the one that was written ahead, and was left alone since. */
+static bool was_written_ahead(const struct vmm_capture *c)
+{
+	struct stat st;
+
+	return c->track_fd >= 0 && fstat(c->data_fd, &st) == 0 && st.st_dev == c->ahead_dev &&
+	       st.st_ino == c->ahead_ino && (uint64_t)st.st_size == c->vmm->ram.size;
+}
+
 static void *run(void *arg)
 {
 	struct vmm_capture *c = arg;
 	uint64_t start = now_us();
+	bool was_ahead = was_written_ahead(c);
 
 	if (ftruncate(c->data_fd, (off_t)c->vmm->ram.size) < 0)
 		fail(c, "data");
-	else if (c->whole)
+	else if (c->kind == CAPTURE_WHOLE)
 		capture_whole(c);
+	else if (c->kind == CAPTURE_AHEAD)
+		capture_ahead(c);
 	else
-		capture_delta(c);
+		capture_delta(c, was_ahead);
 	close_fds(c);
 	vmm_lock(c->vmm);
-	if (c->spoiled && !c->error) {
+	if (c->spoiled && !c->error && c->kind != CAPTURE_AHEAD) {
 		errno = EBUSY;
 		fail(c, "the VM ran meanwhile");
 	}
@@ -233,28 +338,29 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static const char *refusal(const struct vmm *vmm, bool whole)
+static const char *refusal(const struct vmm *vmm, enum vmm_capture_kind kind)
 {
 	struct vsock_stats st;
 
 	vsock_dev_stats(vmm->dev, &st);
 	if (vmm->capture.state != CAPTURE_IDLE)
 		return "a capture is running";
-	if (st.running)
+	if (st.running && kind != CAPTURE_AHEAD)
 		return "the VM is running";
 	if (!vmm->ram.size)
 		return "the size of the memory is not known";
 	if (!vmm->ram.base)
 		return "the guest has not started its vsock device yet";
-	if (!whole && vmm->ram.base_fd < 0)
+	if (kind != CAPTURE_WHOLE && vmm->ram.base_fd < 0)
 		return "the VM was booted, there is no base for a delta";
 	return NULL;
 }
 
-const char *vmm_capture_start(struct vmm *vmm, bool whole, int data_fd, int extents_fd)
+const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, int data_fd,
+			      int extents_fd)
 {
 	struct vmm_capture *c = &vmm->capture;
-	const char *why = refusal(vmm, whole);
+	const char *why = refusal(vmm, kind);
 	int r;
 
 	if (why) {
@@ -264,7 +370,7 @@ const char *vmm_capture_start(struct vmm *vmm, bool whole, int data_fd, int exte
 		return why;
 	}
 	c->vmm = vmm;
-	c->whole = whole;
+	c->kind = kind;
 	c->data_fd = data_fd;
 	c->extents_fd = extents_fd;
 	c->spoiled = false;
@@ -285,6 +391,12 @@ void vmm_capture_collect(struct vmm_capture *c)
 	c->state = CAPTURE_IDLE;
 }
 
+void vmm_capture_forget(struct vmm_capture *c)
+{
+	if (c->kind != CAPTURE_AHEAD)
+		stop_tracking(c);
+}
+
 void vmm_capture_spoil(struct vmm_capture *c)
 {
 	c->spoiled = true;
@@ -294,4 +406,5 @@ void vmm_capture_end(struct vmm_capture *c)
 {
 	if (c->state != CAPTURE_IDLE)
 		vmm_capture_collect(c);
+	stop_tracking(c);
 }

@@ -126,17 +126,23 @@ static void conn_reply(struct vmm_ctl_conn *c, const char *reply, size_t len)
 /* Starts it, and waits; or refuses. The descriptors are used up. */
 static void conn_capture(struct vmm_ctl_conn *c, const char *what)
 {
-	bool whole = strcmp(what, "whole") == 0;
+	static const char *const kinds[] = {
+		[CAPTURE_DELTA] = "delta", [CAPTURE_WHOLE] = "whole", [CAPTURE_AHEAD] = "ahead"};
+	unsigned kind = 0, wanted;
 	char reply[VMM_CTL_REPLY];
 	const char *why;
 
-	if (!whole && strcmp(what, "delta") != 0) {
-		why = "capture wants whole or delta";
-	} else if (c->nfds != (whole ? 1u : 2u)) {
+	while (kind < sizeof(kinds) / sizeof(kinds[0]) && strcmp(what, kinds[kind]) != 0)
+		kind++;
+	wanted = kind == CAPTURE_DELTA ? 2 : 1;
+	if (kind == sizeof(kinds) / sizeof(kinds[0])) {
+		why = "capture wants whole, delta or ahead";
+	} else if (c->nfds != wanted) {
 		why = "a data file's descriptor is wanted, and for delta an extents file's";
 	} else {
 		c->nfds = 0;
-		why = vmm_capture_start(c->ctl->vmm, whole, c->fds[0], whole ? -1 : c->fds[1]);
+		why = vmm_capture_start(c->ctl->vmm, (enum vmm_capture_kind)kind, c->fds[0],
+					wanted == 2 ? c->fds[1] : -1);
 	}
 	c->waiting = !why;
 	if (why)
@@ -307,8 +313,11 @@ static void answer_capture(struct vmm_ctl *ctl)
 			continue;
 		c->waiting = false;
 		conn_reply(c, reply, (size_t)len);
+		vmm_capture_forget(done);
 		conn_lines(c);
+		return;
 	}
+	vmm_capture_forget(done);
 }
 
 int vmm_ctl_tick(struct vmm_ctl *ctl, int timeout_ms)

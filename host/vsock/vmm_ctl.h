@@ -5,9 +5,10 @@
  * Text lines, a request at a time, answered in order:
  *   renew MS   the VM ends MS milliseconds from now unless renewed again; 0: never. Answer: ok
  *   status     Answer: ok key=value ...
- *   capture whole|delta
+ *   capture whole|delta|ahead
  *              with the data file's descriptor and, for delta, the extents file's, sent by
- *              SCM_RIGHTS with the line: saves the RAM of a stopped VM (vmm_capture.h).
+ *              SCM_RIGHTS with the line: saves the RAM of a stopped VM, ahead also of one that
+ *              runs (vmm_capture.h).
  *              Answer, when it is done: ok bytes=N extents=N us=N
  *              or: err capture: STAGE: errno=N TEXT
  * Anything else is answered "err <reason>". A line has at most VMM_CTL_LINE bytes, newline

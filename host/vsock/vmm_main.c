@@ -257,7 +257,7 @@ struct vmm *vmm_start(const struct vmm_config *cfg)
 		return NULL;
 	}
 	vmm->cfg = *cfg;
-	vmm->ram.base_fd = -1;
+	vmm->ram.base_fd = vmm->capture.track_fd = -1;
 	vmm->loop.epfd = vmm->wake.fd = vmm->deadline.timer.fd = vmm->logs.timer.fd = -1;
 	pthread_mutex_init(&vmm->gate, NULL);
 	pthread_mutex_init(&vmm->lock, NULL);

@@ -326,7 +326,9 @@ START_TEST(own_pages)
 	p[8 * PAGE] = 1;
 	p[SIZE - 1] = 1;
 	memset(seen, 0, sizeof(seen));
-	ck_assert_int_eq(vmm_scan_own(ram, SIZE, _i == 0, note_page, seen), 0);
+	ck_assert_int_eq(vmm_scan(ram, SIZE, _i == 0 ? VMM_SCAN_OWN : VMM_SCAN_READ, note_page,
+				  seen),
+			 0);
 	for (size_t i = 0; i < SIZE / PAGE; i++)
 		ck_assert_int_eq(seen[i], i == 0 || i == 7 || i == 8 || i == SIZE / PAGE - 1);
 }
@@ -417,6 +419,53 @@ START_TEST(a_delta)
 	expect(read_line(sock), "ok running=0");
 	close(fds[0]);
 	close(fds[1]);
+	close(sock);
+}
+END_TEST
+
+/* Written ahead: what changes afterwards is in the delta all the same, and nothing else is written. */
+START_TEST(a_delta_written_ahead)
+{
+	int fds[] = {new_file(), new_file(), new_file()}, sock, probe;
+	struct vmm_extent e[4];
+	uint8_t *data;
+
+	close(make_base());
+	restore();
+	probe = vmm_scan_track(ram, SIZE);
+	sock = connect_ctl();
+	ram[0] = 91;
+	ram[PAGE] = 92;
+	ram[6 * GRANULE] = 93;
+	if (probe < 0) { /* an old kernel */
+		send_line(sock, "capture ahead\n", fds, 1);
+		expect(read_line(sock), "err capture: tracking: errno=");
+	} else {
+		close(probe);
+		send_line(sock, "capture ahead\n", fds, 1);
+		expect(read_line(sock), "ok bytes=131072 extents=0 us=");
+		ram[PAGE] = 94;			  /* again */
+		ram[6 * GRANULE + 5 * PAGE] = 95; /* new, in a granule that was written */
+		ram[9 * GRANULE] = 96;		  /* a new granule */
+		(void)*(volatile uint8_t *)(ram + 12 * GRANULE);
+		send_line(sock, "capture delta\n", fds, 2);
+		expect(read_line(sock), "ok bytes=73728 extents=3 us=");
+		ck_assert_int_eq(pread(fds[1], e, sizeof(e), 0), 3 * sizeof(e[0]));
+		ck_assert(e[0].offset == 0 && e[0].length == GRANULE);
+		ck_assert(e[1].offset == 6 * GRANULE && e[2].offset == 9 * GRANULE);
+		data = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, fds[0], 0);
+		for (int i = 0; i < 3; i++)
+			ck_assert_int_eq(memcmp(data + e[i].offset, ram + e[i].offset, e[i].length),
+					 0);
+		munmap(data, SIZE);
+		/* Into another file it writes all. */
+		send_line(sock, "capture ahead\n", fds, 1);
+		expect(read_line(sock), "ok bytes=196608 extents=0 us=");
+	}
+	fds[0] = fds[2];
+	send_line(sock, "capture delta\n", fds, 2);
+	expect(read_line(sock),
+	       probe < 0 ? "ok bytes=131072 extents=2" : "ok bytes=196608 extents=3");
 	close(sock);
 }
 END_TEST
@@ -545,6 +594,7 @@ static Suite *suite(void)
 	tcase_add_test(t, granules_bound_the_mappings);
 	tcase_add_loop_test(t, own_pages, 0, 2);
 	tcase_add_test(t, a_delta);
+	tcase_add_test(t, a_delta_written_ahead);
 	tcase_add_test(t, a_whole_of_a_restored_vm);
 	tcase_add_test(t, a_whole_of_a_booted_vm);
 	tcase_add_test(t, captures_that_fail);
