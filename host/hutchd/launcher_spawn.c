@@ -106,6 +106,9 @@ static int open_template(const struct launcher_setup *setup, const struct launch
 		  2];
 	int dir, n;
 
+	/* What is restored has its kernel in memory, and may outlive the template. */
+	if (req->flags & LAUNCH_RESTORE && !req->root[0])
+		return 0;
 	n = snprintf(path, sizeof(path), "%s/%s", setup->template_dir, req->template_name);
 	dir = dir_open(AT_FDCWD, path);
 	if (dir < 0)

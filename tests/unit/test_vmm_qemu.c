@@ -110,6 +110,26 @@ START_TEST(a_kvm_vm)
 }
 END_TEST
 
+START_TEST(a_restored_vm)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	r.flags = LAUNCH_RESTORE;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 2445398), 0);
+	ck_assert_str_eq(
+		value_of(&a, "-object", 0),
+		"memory-backend-file,id=ram,size=256M,share=off,mem-path=/proc/self/fd/11");
+	ck_assert_str_eq(value_of(&a, "-incoming", 0), "fd:12");
+	ck_assert_str_eq(value_of(&a, "-global", 1), "migration.send-configuration=off");
+	ck_assert(!has(&a, "-kernel") && !has(&a, "-initrd") && !has(&a, "-append"));
+	ck_assert(!has(&a, "-S"));
+	r.flags |= LAUNCH_STOPPED;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 2445398), 0);
+	ck_assert(has(&a, "-S"));
+}
+END_TEST
+
 START_TEST(numbers_out_of_range)
 {
 	struct qemu_args a;
@@ -196,6 +216,7 @@ int main(void)
 	tcase_add_test(tc, a_tcg_vm);
 	tcase_add_test(tc, a_vm_with_a_root_disk);
 	tcase_add_test(tc, a_kvm_vm);
+	tcase_add_test(tc, a_restored_vm);
 	tcase_add_test(tc, numbers_out_of_range);
 	tcase_add_test(tc, the_longest_request_fits);
 	tcase_add_test(tc, versions);
