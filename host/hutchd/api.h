@@ -47,7 +47,7 @@ int api_check_template_rights(const struct client *c, const char *name, const ch
 /* An entry of template.list. */
 void api_reply_template(struct client *c, const struct template *t);
 enum vmm_accel api_snapshot_accel(const struct broker *b, const struct image *im);
-/* "isolation": what stands between the guest's VMM and the host, and what does not (design.md section 7). */
-void api_put_isolation(struct mp_buf *b, const struct broker *broker);
+/* "isolation": what stands between a guest's VMM and the host, and what does not (jail.h). */
+void api_put_isolation(struct mp_buf *b, uint32_t level, uint32_t missing, const char *reason);
 
 #endif

@@ -12,25 +12,25 @@ void api_ping(struct client *c, const struct msg_call *call, struct vm *vm)
 	client_reply_empty(c);
 }
 
-/*
- * What is true of every VMM that the launcher starts. The test driver's VMM is an ordinary process that no one may take for
- * isolation.
- */
-void api_put_isolation(struct mp_buf *b, const struct broker *broker)
+void api_put_isolation(struct mp_buf *b, uint32_t level, uint32_t missing, const char *reason)
 {
-	static const char *const missing[] = {"own uid", "namespaces", "cgroup"};
-	bool test = strcmp(launcher_driver(broker->launcher), "test") == 0;
-
 	mp_map_begin(b);
-	mp_kv_str(b, "level", test ? "none" : "seccomp");
+	mp_kv_str(b, "level", jail_level_name((enum jail_level)level));
 	mp_key(b, "missing");
 	mp_array_begin(b);
-	if (test)
-		mp_put_str(b, "a virtual machine");
-	for (size_t i = 0; i < sizeof(missing) / sizeof(missing[0]); i++)
-		mp_put_str(b, missing[i]);
+	for (unsigned i = 0; i < JAIL_MISSING_BITS; i++)
+		if (missing & 1u << i)
+			mp_put_str(b, jail_missing_name(1u << i));
 	mp_array_end(b);
+	if (reason[0])
+		mp_kv_str(b, "reason", reason);
 	mp_map_end(b);
+}
+
+static void put_isolation(struct mp_buf *b, const struct jail_report *jail)
+{
+	mp_key(b, "isolation");
+	api_put_isolation(b, jail->level, jail->missing, jail->reason);
 }
 
 static void put_accel(struct mp_buf *b, const struct broker *broker)
@@ -79,8 +79,7 @@ void api_broker_info(struct client *c, const struct msg_call *call, struct vm *v
 	put_accel(&b, broker);
 	mp_key(&b, "vmm");
 	put_vmm(&b, broker);
-	mp_key(&b, "isolation");
-	api_put_isolation(&b, broker);
+	put_isolation(&b, launcher_jail(broker->launcher));
 	mp_map_end(&b);
 	client_reply_buf(c, &b);
 }

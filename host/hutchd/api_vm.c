@@ -81,7 +81,7 @@ static void put_details(struct mp_buf *b, const struct vm *vm)
 	mp_kv_str(b, "accel", vmm_accel_name(r->accel));
 	mp_kv_str(b, "accel_reason", r->accel_reason);
 	mp_key(b, "isolation");
-	api_put_isolation(b, vm->b);
+	api_put_isolation(b, r->isolation, r->isolation_missing, "");
 	if (vm->state == VM_RUNNING || vm->state == VM_PAUSED)
 		put_stages(b, r);
 	if (r->agent_name[0])

@@ -77,6 +77,19 @@ static int read_boot_id(struct broker *b, struct hutch_error *err)
 	return 0;
 }
 
+static int check_isolation(const struct broker *b, struct hutch_error *err)
+{
+	const struct jail_report *jail = launcher_jail(b->launcher);
+
+	if (jail->level >= b->config->require_isolation)
+		return 0;
+	return hutch_error_set(err, HUTCH_E_INVALID, 0,
+			       "isolation '%s' is required, but this host gives '%s'%s%s",
+			       jail_level_name(b->config->require_isolation),
+			       jail_level_name(jail->level), jail->reason[0] ? ": " : "",
+			       jail->reason);
+}
+
 static int start_launcher(struct broker *b, struct hutch_error *err)
 {
 	const struct config *c = b->config;
@@ -85,10 +98,12 @@ static int start_launcher(struct broker *b, struct hutch_error *err)
 		.qemu = c->qemu[0] ? c->qemu : NULL,
 		.vmm_library = c->vmm_library,
 		.test_vmm = c->test_vmm[0] ? c->test_vmm : NULL,
+		.first_uid = c->first_vm_uid,
+		.uid_count = c->vm_uids,
 	};
 
 	b->launcher = launcher_create(&lc, err);
-	return b->launcher ? 0 : -1;
+	return b->launcher ? check_isolation(b, err) : -1;
 }
 
 void broker_give_up(struct broker *b)
@@ -271,9 +286,11 @@ int broker_run(const struct config *config)
 		log_error("broker", "%s", err.message);
 	} else {
 		log_info("broker",
-			 "hutchd/" HUTCH_VERSION " serves %s, driver %s %s, %u VMs adopted",
+			 "hutchd/" HUTCH_VERSION
+			 " serves %s, driver %s %s, isolation %s, %u VMs adopted",
 			 config->socket, launcher_driver(b->launcher),
-			 launcher_vmm_version(b->launcher), b->vm_count);
+			 launcher_vmm_version(b->launcher),
+			 jail_level_name(launcher_jail(b->launcher)->level), b->vm_count);
 		tell_ready(config);
 		if (run_loop(b) == 0 && b->stopping)
 			status = 0;

@@ -19,6 +19,9 @@
 #include "protocol/limits.h"
 
 #define CONFIG_FILE_MAX (64u << 10)
+/* Above what adduser, subordinate ids and systemd's own ranges take (systemd: docs/UIDS-GIDS.md). */
+#define CONFIG_FIRST_VM_UID 1900000000u
+#define CONFIG_VM_UIDS	    65536u
 
 static int bad(struct hutch_error *err, const char *key, const char *value, const char *wanted)
 {
@@ -97,6 +100,39 @@ static int set_group(struct config *c, const char *value, struct hutch_error *er
 	return 0;
 }
 
+/* FIRST-LAST or "none". Neither root nor a uid that means nobody. */
+static int set_vm_uids(struct config *c, const char *value, struct hutch_error *err)
+{
+	char first[32], *dash;
+	uint64_t from = 0, to = 0;
+
+	snprintf(first, sizeof(first), "%s", value);
+	dash = strchr(first, '-');
+	if (strcmp(value, "none") == 0) {
+		c->vm_uids = 0;
+		return 0;
+	}
+	if (strlen(value) >= sizeof(first) || !dash)
+		return bad(err, "vm_uids", value, "FIRST-LAST or none");
+	*dash = '\0';
+	if (get_uint("vm_uids", first, 1000, UINT32_MAX - 2, &from, err) < 0 ||
+	    get_uint("vm_uids", dash + 1, from, UINT32_MAX - 2, &to, err) < 0)
+		return -1;
+	c->first_vm_uid = (uint32_t)from;
+	c->vm_uids = (uint32_t)(to - from + 1);
+	return 0;
+}
+
+static int set_isolation(struct config *c, const char *value, struct hutch_error *err)
+{
+	int level = jail_level_parse(value);
+
+	if (level < 0)
+		return bad(err, "require_isolation", value, "none, seccomp, namespaces or uid");
+	c->require_isolation = (enum jail_level)level;
+	return 0;
+}
+
 int config_set(struct config *c, const char *key, const char *value, struct hutch_error *err)
 {
 	static const char *const accels[] = {"auto", "kvm", "tcg", NULL};
@@ -142,6 +178,10 @@ int config_set(struct config *c, const char *key, const char *value, struct hutc
 		rc = set_admins(c, value, err);
 	} else if (strcmp(key, "group") == 0) {
 		rc = set_group(c, value, err);
+	} else if (strcmp(key, "vm_uids") == 0) {
+		rc = set_vm_uids(c, value, err);
+	} else if (strcmp(key, "require_isolation") == 0) {
+		rc = set_isolation(c, value, err);
 	} else {
 		rc = hutch_error_set(err, HUTCH_E_INVALID, 0, "there is no setting '%s'", key);
 	}
@@ -214,6 +254,8 @@ void config_defaults(struct config *c)
 		.max_clients = 1024,
 		.default_ttl_ms = HUTCH_DEFAULT_TTL_MS,
 		.ready_fd = -1,
+		.first_vm_uid = CONFIG_FIRST_VM_UID,
+		.vm_uids = CONFIG_VM_UIDS,
 	};
 }
 
@@ -325,6 +367,10 @@ static void usage(void)
 	     "  --state DIR           templates and VMs ($XDG_STATE_HOME/hutch; root: /var/lib/hutch)\n"
 	     "  --config FILE         lines of 'key = value'; see hutchd(8)\n"
 	     "  --accel MODE          auto (default), kvm or tcg\n"
+	     "  --require-isolation LEVEL\n"
+	     "                        do not run where VMMs get less: none (default), seccomp,\n"
+	     "                        namespaces or uid; hutch doctor says what there is\n"
+	     "  --vm-uids FIRST-LAST  uids for VMMs, as root (1900000000-1900065535), or none\n"
 	     "  --test-vmm PATH       a program that plays the VMM in tests: no isolation\n"
 	     "  --log-level LEVEL     debug, info (default), warn or error\n"
 	     "  --log-format FORMAT   text (default) or json\n"
@@ -347,6 +393,8 @@ static const struct option options[] = {
 	{"log-level", required_argument, NULL, OPT_KEY},
 	{"log-format", required_argument, NULL, OPT_KEY},
 	{"max-vms", required_argument, NULL, OPT_KEY},
+	{"require-isolation", required_argument, NULL, OPT_KEY},
+	{"vm-uids", required_argument, NULL, OPT_KEY},
 	{"ready-fd", required_argument, NULL, OPT_KEY},
 	{NULL, 0, NULL, 0},
 };

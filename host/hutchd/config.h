@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/jail.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/vmm.h"
 
@@ -32,6 +33,9 @@ struct config {
 	unsigned admin_count;
 	bool has_group; /* members of this group may connect: the socket is 0660 and the group's */
 	gid_t group;
+	uint32_t first_vm_uid,
+		vm_uids; /* a uid for each VMM, where hutchd is root; vm_uids 0: none */
+	enum jail_level require_isolation;
 	int ready_fd; /* a newline is written to it when the socket serves; -1: none */
 };
 

@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "host/hutchd/jail.h"
 #include "protocol/limits.h"
 
 #define LAUNCH_VERSION 1u
@@ -88,6 +89,8 @@ struct launch_spawn {
 	uint32_t cid;
 	uint32_t flags;
 	uint32_t layers;
+	uint32_t uid; /* the VMM's own, of the launcher's range; 0: its first one (jail.h) */
+	uint32_t unused;
 	uint64_t deadline_ms;
 };
 
@@ -128,14 +131,15 @@ struct launch_hello {
 	uint32_t op;
 	char vmm_path[256]; /* empty: not found */
 	char vmm_version[64];
+	struct jail_report jail;
 };
 
 static_assert(sizeof(((struct launch_spawn *)0)->id) > HUTCH_UUID_LEN, "an id fits");
 static_assert(sizeof(((struct launch_spawn *)0)->template_name) > HUTCH_MAX_TEMPLATE_NAME,
 	      "a name fits");
-static_assert(sizeof(struct launch_spawn) == 848, "no hidden padding");
-static_assert(sizeof(struct launch_request) == 864, "no hidden padding");
+static_assert(sizeof(struct launch_spawn) == 856, "no hidden padding");
+static_assert(sizeof(struct launch_request) == 872, "no hidden padding");
 static_assert(sizeof(struct launch_reply) == 328, "no hidden padding");
-static_assert(sizeof(struct launch_hello) == 328, "no hidden padding");
+static_assert(sizeof(struct launch_hello) == 328 + 168, "no hidden padding");
 
 #endif

@@ -55,6 +55,7 @@ struct launcher {
 	pid_t pid;
 	struct launcher_setup setup;
 	char version[64];
+	struct jail_report jail;
 	struct event *readable, *writable;
 	struct event *lost_soon; /* the loss is told from the loop */
 	struct job_list unsent, sent;
@@ -109,6 +110,8 @@ static int fill_setup(struct launcher_setup *s, const struct launcher_config *c,
 	const char *vmm = c->test_vmm ? c->test_vmm : c->qemu;
 
 	s->test = c->test_vmm != NULL;
+	s->first_uid = c->first_uid;
+	s->uid_count = c->uid_count;
 	if (copy_path(s->template_dir, sizeof(s->template_dir), c->template_dir,
 		      "template directory", err) < 0)
 		return -1;
@@ -162,6 +165,8 @@ static int await_hello(struct launcher *l, struct hutch_error *err)
 		return hutch_error_set(err, HUTCH_E_INTERNAL, 0, "the launcher did not come up");
 	snprintf(l->version, sizeof(l->version), "%.*s", (int)sizeof(hello.vmm_version) - 1,
 		 hello.vmm_version);
+	l->jail = hello.jail;
+	l->jail.reason[sizeof(l->jail.reason) - 1] = '\0';
 	return 0;
 }
 
@@ -412,6 +417,11 @@ const char *launcher_vmm_path(const struct launcher *l)
 const char *launcher_vmm_version(const struct launcher *l)
 {
 	return l->version;
+}
+
+const struct jail_report *launcher_jail(const struct launcher *l)
+{
+	return &l->jail;
 }
 
 /* It ends by itself when the socket closes, unless it is stopped or hangs. */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/jail.h"
 #include "protocol/error.h"
 #include "protocol/limits.h"
 
@@ -22,6 +23,8 @@ struct launcher_config {
 	const char *qemu;	  /* path of qemu-system-x86_64; NULL: searched in PATH */
 	const char *vmm_library;  /* path of hutch-vmm.so */
 	const char *test_vmm;	  /* plays the VMM in tests (driver "test"); NULL: QEMU */
+	uint32_t first_uid,
+		uid_count; /* for VMMs, one each, as root; the first one is for probes */
 };
 
 /* Forks the launcher process; call it before threads or loops exist. NULL with err. */
@@ -38,6 +41,8 @@ void launcher_attach(struct launcher *l, struct event_base *base, launcher_lost_
 const char *launcher_driver(const struct launcher *l);
 const char *launcher_vmm_path(const struct launcher *l);
 const char *launcher_vmm_version(const struct launcher *l);
+/* What VMMs are kept apart by on this host. */
+const struct jail_report *launcher_jail(const struct launcher *l);
 void launcher_destroy(struct launcher *l);
 
 #endif

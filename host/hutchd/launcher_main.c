@@ -247,19 +247,32 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* From within the jail, so that it is known whether QEMU starts there. */
+static void ask_version(const struct launcher_setup *setup, char *version, size_t size)
+{
+	qemu_ask_version(setup->vmm, setup->jail, version, size);
+	if (version[0])
+		return;
+	qemu_ask_version(setup->vmm, NULL, version, size);
+	if (version[0])
+		jail_give_up(setup->jail, "the VMM does not start in its own root");
+}
+
 static void say_hello(const struct launcher_loop *l)
 {
 	struct launch_hello hello = {.version = LAUNCH_VERSION, .op = LAUNCH_HELLO};
 
 	snprintf(hello.vmm_path, sizeof(hello.vmm_path), "%s", l->setup->vmm);
 	if (l->setup->vmm[0] && !l->setup->test)
-		qemu_ask_version(l->setup->vmm, hello.vmm_version, sizeof(hello.vmm_version));
+		ask_version(l->setup, hello.vmm_version, sizeof(hello.vmm_version));
+	hello.jail = *jail_report(l->setup->jail);
 	fd_send(l->sock, &hello, sizeof(hello), NULL, 0);
 }
 
 _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 {
-	struct launcher_loop l = {.sock = sock, .setup = setup};
+	struct launcher_setup own = *setup;
+	struct launcher_loop l = {.sock = sock, .setup = &own};
 	struct pollfd p[2];
 	int timeout = TSC_MEASURE_MS;
 
@@ -270,6 +283,11 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 	l.signals = open_signals();
 	if (l.signals < 0) {
 		log_errno(LOG_LEVEL_ERROR, "launcher", "no signalfd");
+		_exit(1);
+	}
+	own.jail = jail_new(&own);
+	if (!own.jail) {
+		log_errno(LOG_LEVEL_ERROR, "launcher", "no jail");
 		_exit(1);
 	}
 	tsc_start();

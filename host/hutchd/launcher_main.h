@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/jail.h"
 #include "host/hutchd/launch_proto.h"
 
 /* What the launcher was told at its start; it outlives the broker's copy. */
@@ -15,6 +16,8 @@ struct launcher_setup {
 	char vmm[256];		 /* absolute path of QEMU or of the test VMM; empty: not found */
 	char vmm_library[256];	 /* absolute */
 	bool test;		 /* vmm is a test VMM */
+	uint32_t first_uid, uid_count; /* for VMMs, one each, where the launcher is root; 0: none */
+	struct jail *jail;	       /* the launcher makes it */
 };
 
 /* The launcher's loop: until the other end of sock closes. Never returns. */

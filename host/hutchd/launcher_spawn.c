@@ -4,8 +4,8 @@
  *
  * The launcher opens what the VMM needs, forks, and the child takes on its final shape step by
  * step; the name and errno of a step that fails come back through a close-on-exec pipe, on which
- * EOF means that the program runs. Just before the exec the child claims the run directory by a
- * file with its own pid (vmm_claim): whoever dies at whatever moment, a later broker either finds
+ * EOF means that the program runs. Before it enters the jail the child claims the run directory by
+ * a file with its own pid (vmm_claim): whoever dies at whatever moment, a later broker either finds
  * that file or keeps the child from running.
  */
 #include "host/hutchd/launcher_main.h"
@@ -24,12 +24,11 @@
 #include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
+#include "host/hutchd/jail.h"
 #include "host/hutchd/process.h"
 #include "host/hutchd/tsc.h"
 #include "host/hutchd/vmm_qemu.h"
 
-/* The library holds one descriptor per vsock connection, 1024 at most. */
-#define VMM_MAX_FILES 2048u
 /* Sources of the fixed descriptors are kept above all their targets. */
 #define FD_HIGH 256
 static_assert(VMM_FD_END <= FD_HIGH, "sources and targets are apart");
@@ -56,7 +55,8 @@ struct vmm_image {
 	int error_pipe;
 	char *const *argv;
 	char **envp;
-	bool tied;
+	const struct jail *jail;
+	struct jail_entry entry;
 };
 
 struct vmm_env {
@@ -268,28 +268,21 @@ static int place_fds(struct vmm_image *image)
 	return close_range((unsigned)image->nfds, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
-static int set_limits(void)
-{
-	struct rlimit none = {0, 0}, files;
-
-	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-		return -1;
-	if (files.rlim_max > VMM_MAX_FILES)
-		files.rlim_max = VMM_MAX_FILES;
-	files.rlim_cur = files.rlim_max;
-	return setrlimit(RLIMIT_CORE, &none) < 0 || setrlimit(RLIMIT_NOFILE, &files) < 0 ? -1 : 0;
-}
-
 /* Write beside and rename, but never over a file that is there: EEXIST. */
 static int claim_rundir(int rundir)
 {
 	struct process_stat st;
 	char text[64];
-	int fd, len;
+	pid_t pid = 0;
+	int fd, len, rc;
 
-	if (process_read(getpid(), &st) < 0)
+	/* In a PID namespace of its own getpid() is 1; the host's /proc knows the other one. */
+	fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	rc = fd < 0 ? -1 : process_read_from(fd, &pid, &st);
+	fd_close(&fd);
+	if (rc < 0)
 		return -1;
-	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)getpid(),
+	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)pid,
 		       (unsigned long long)st.start_time);
 	fd = openat(rundir, "." VMM_PID_FILE ".new",
 		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -298,29 +291,21 @@ static int claim_rundir(int rundir)
 	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, VMM_PID_FILE, RENAME_NOREPLACE);
 }
 
-static _Noreturn void run_child(struct vmm_image *image, pid_t launcher)
+static _Noreturn void run_child(struct vmm_image *image)
 {
+	const char *stage;
+
 	if (setsid() < 0)
 		step_failed(image, "session");
-	if (image->tied) {
-		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-			step_failed(image, "parent");
-		errno = ESRCH;
-		if (getppid() != launcher)
-			step_failed(image, "parent");
-	}
 	reset_signals();
 	umask(0077);
 	if (place_fds(image) < 0)
 		step_failed(image, "descriptors");
-	if (fchdir(image->rundir) < 0)
-		step_failed(image, "directory");
-	if (set_limits() < 0)
-		step_failed(image, "limits");
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		step_failed(image, "privileges");
 	if (claim_rundir(image->rundir) < 0)
 		step_failed(image, "claim");
+	image->entry.rundir = image->rundir;
+	if (jail_enter(image->jail, &image->entry, &stage) < 0)
+		step_failed(image, stage);
 	execve(image->argv[0], image->argv, image->envp);
 	step_failed(image, "exec");
 }
@@ -346,15 +331,15 @@ static int await_exec(int error_pipe, struct launch_reply *reply)
 static int start(struct vmm_image *image, struct launch_reply *reply)
 {
 	struct process_stat st = {.start_time = 0};
-	pid_t launcher = getpid(), pid;
 	int error_pipe[2], pidfd;
+	pid_t pid;
 
 	if (pipe2(error_pipe, O_CLOEXEC) < 0)
 		return launch_fail(reply, errno, "fork", NULL);
 	image->error_pipe = error_pipe[1];
-	pid = fork();
+	pid = jail_fork(image->jail);
 	if (pid == 0)
-		run_child(image, launcher);
+		run_child(image);
 	fd_close(&error_pipe[1]);
 	if (pid < 0) {
 		launch_fail(reply, errno, "fork", NULL);
@@ -411,7 +396,11 @@ static int spawn_qemu(const struct launcher_setup *setup, const struct launch_sp
 int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
 		   const int *fds, struct launch_reply *reply)
 {
-	struct vmm_image image = {.tied = req->flags & LAUNCH_TIED,
+	struct vmm_image image = {.jail = setup->jail,
+				  .entry = {.uid = req->uid,
+					    .kvm = req->accel == LAUNCH_KVM,
+					    .tied = req->flags & LAUNCH_TIED,
+					    .launcher = getpid()},
 				  .nfds = VMM_FD_LAYERS + 2 * (int)req->layers};
 	struct vmm_env env;
 	int pidfd = -1;

@@ -11,24 +11,14 @@
 
 #include "host/hutchd/fdutil.h"
 
-int process_read(pid_t pid, struct process_stat *out)
+int process_read_from(int stat_fd, pid_t *pid, struct process_stat *out)
 {
-	char path[32], buf[1024];
+	char buf[1024];
 	const char *rest;
-	long ppid, pgid, sid;
+	long self, ppid, pgid, sid;
 	unsigned long long start;
-	ssize_t n;
-	int fd;
+	ssize_t n = pread(stat_fd, buf, sizeof(buf) - 1, 0);
 
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) {
-		if (errno == ENOENT)
-			errno = ESRCH;
-		return -1;
-	}
-	n = read(fd, buf, sizeof(buf) - 1);
-	fd_close(&fd);
 	if (n <= 0) {
 		errno = ESRCH;
 		return -1;
@@ -38,18 +28,38 @@ int process_read(pid_t pid, struct process_stat *out)
 	 * The name is in parentheses and may hold anything, so the fields count from the last one.
 	 */
 	rest = strrchr(buf, ')');
-	if (!rest || sscanf(rest,
-			    ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			    "%*s %*s %*s %llu",
-			    &out->state, &ppid, &pgid, &sid, &start) != 5) {
+	if (!rest || sscanf(buf, "%ld", &self) != 1 ||
+	    sscanf(rest,
+		   ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		   "%*s %*s %*s %llu",
+		   &out->state, &ppid, &pgid, &sid, &start) != 5) {
 		errno = EPROTO;
 		return -1;
 	}
+	if (pid)
+		*pid = (pid_t)self;
 	out->ppid = (pid_t)ppid;
 	out->pgid = (pid_t)pgid;
 	out->sid = (pid_t)sid;
 	out->start_time = start;
 	return 0;
+}
+
+int process_read(pid_t pid, struct process_stat *out)
+{
+	char path[32];
+	int fd, rc;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		if (errno == ENOENT)
+			errno = ESRCH;
+		return -1;
+	}
+	rc = process_read_from(fd, NULL, out);
+	fd_close(&fd);
+	return rc;
 }
 
 int process_open(pid_t pid, uint64_t start_time)

@@ -15,6 +15,8 @@ struct process_stat {
 
 /* Read /proc/PID/stat (proc_pid_stat(5)). ESRCH when there is no such process. */
 int process_read(pid_t pid, struct process_stat *out);
+/* From such a file; pid may be NULL. Of /proc/self it is the pid that this /proc's PID namespace knows. */
+int process_read_from(int stat_fd, pid_t *pid, struct process_stat *out);
 
 /*
  * A pidfd of this very process: pidfd_open(2), then the start time is compared. ESRCH when it is

@@ -11,6 +11,7 @@
 #include "host/hutchd/capture.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/vm_jail.h"
 #include "host/hutchd/warm_pool.h"
 
 #define FIRST_CID    3u /* 0-2 are the hypervisor, loopback and the host: vsock(7) */
@@ -265,6 +266,7 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 	};
 	uuid_generate_random(id);
 	uuid_unparse_lower(id, r->id);
+	vm_jail_fill(r, b);
 	snprintf(r->name, sizeof(r->name), "%s", spec->name);
 	snprintf(r->key, sizeof(r->key), "%s", spec->key);
 	snprintf(r->template_name, sizeof(r->template_name), "%s", tpl->name);

@@ -301,6 +301,7 @@ static void fill_config(struct vmm_config *c, const struct vm *vm, uint64_t left
 				 .memory_mib = vm->r.memory_mib,
 				 .vcpus = vm->r.vcpus,
 				 .cid = vm->r.cid,
+				 .uid = vm->r.vmm_uid,
 				 .deadline_ms = left + VM_GRACE_MS,
 				 .qmp_timeout_ms = left};
 	memcpy(c->id, vm->r.id, sizeof(c->id));

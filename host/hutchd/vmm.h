@@ -66,6 +66,7 @@ struct vmm_config {
 	const struct template *tpl; /* borrowed during vmm_start only */
 	enum vmm_accel accel;	    /* KVM or TCG: resolved before */
 	uint32_t memory_mib, vcpus, cid;
+	uint32_t uid;		 /* its own, of the launcher's range; 0: the first one */
 	uint64_t deadline_ms;	 /* dead-man's timer at the start; 0: none */
 	uint64_t qmp_timeout_ms; /* for the VMM to answer QMP after the spawn */
 	bool tied;		 /* it dies with the launcher: nobody could adopt it (probes) */

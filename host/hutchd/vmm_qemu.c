@@ -227,22 +227,26 @@ static size_t read_line_for(int fd, char *buf, size_t size, int ms)
 	return len;
 }
 
-static _Noreturn void run_version(const char *qemu, int out)
+static _Noreturn void run_version(const char *qemu, const struct jail *jail, int out)
 {
-	sigset_t none;
+	const struct jail_entry entry = {.rundir = -1};
 	int null = open("/dev/null", O_RDWR);
+	const char *stage;
+	sigset_t none;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDERR_FILENO);
 	dup2(out, STDOUT_FILENO);
+	if (jail && jail_enter(jail, &entry, &stage) < 0)
+		_exit(127);
 	close_range(3, ~0u, 0);
 	execl(qemu, qemu, "--version", (char *)NULL);
 	_exit(127);
 }
 
-void qemu_ask_version(const char *qemu, char *version, size_t size)
+void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, size_t size)
 {
 	static const char before[] = "version ";
 	char text[256];
@@ -254,9 +258,9 @@ void qemu_ask_version(const char *qemu, char *version, size_t size)
 	version[0] = '\0';
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return;
-	pid = fork();
+	pid = jail_fork(jail);
 	if (pid == 0)
-		run_version(qemu, out[1]);
+		run_version(qemu, jail, out[1]);
 	fd_close(&out[1]);
 	len = pid > 0 ? read_line_for(out[0], text, sizeof(text) - 1, VERSION_MS) : 0;
 	fd_close(&out[0]);

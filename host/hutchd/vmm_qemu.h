@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "host/hutchd/jail.h"
 #include "host/hutchd/launch_proto.h"
 
 /* What a snapshot depends on (vmm_traits.h). */
@@ -31,7 +32,7 @@ struct qemu_args {
 int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,
 		    uint32_t tsc_khz);
 
-/* Run it with --version, at most 5 s. version ("7.2.22") is empty when it did not say. */
-void qemu_ask_version(const char *qemu, char *version, size_t size);
+/* Run it with --version, at most 5 s, in the jail unless that is NULL. version ("7.2.22") is empty when it did not say. */
+void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, size_t size);
 
 #endif

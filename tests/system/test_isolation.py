@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between a VMM and the host, as /proc shows it from outside. Needs root: a uid for each VMM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import images
+import procs
+from brokerrig import BrokerRig
+
+SPACES = ("mnt", "pid", "ipc", "uts", "net")
+
+
+def status(pid: int) -> dict:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def namespace(pid: int, name: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{name}")
+
+
+def jailed_view(pid: int) -> dict:
+    """Everything that is claimed of a VMM; asserts what does not depend on the VM."""
+    s = status(pid)
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(s[kind][0], 16) == 0, kind
+    assert s["NoNewPrivs"] == ["1"] and s["Seccomp"] == ["2"] and int(s["Seccomp_filters"][0]) >= 2
+    assert s["NSpid"] == [str(pid), "1"]
+    assert s["Groups"] == []
+    for name in SPACES:
+        assert namespace(pid, name) != namespace(os.getpid(), name), name
+    root = Path(f"/proc/{pid}/root")
+    assert sorted(os.listdir(root / "vm")) == ["vsock_521"]
+    assert set(os.listdir(root)) <= {"dev", "etc", "lib", "lib64", "proc", "usr", "vm", "tmp", "root", "home", "work", "opt"}
+    assert os.listdir(root / "etc") in (["ld.so.cache"], [])
+    assert not (root / "etc/passwd").exists() and not (root / "sys").exists() and not (root / "bin").exists()
+    mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+    assert mounts and all("ro" in m[5].split(",") or m[4] == "/proc" for m in mounts), mounts
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert "Max core file size        0                    0 " in limits
+    uids = {int(u) for u in s["Uid"] + s["Gid"]}
+    assert len(uids) == 1
+    return {"uid": uids.pop()}
+
+
+@pytest.mark.slow
+@pytest.mark.limit(150)
+def test_a_vmm_as_the_host_sees_it():
+    """Root: own uid, namespaces, root, no capability, filters; still found, adopted and ended from outside."""
+    if os.geteuid() != 0:
+        pytest.fail("needs root")
+    with BrokerRig(fake=False, templates=images.base_templates(), args=["--require-isolation", "uid", "--accel", "tcg"]) as rig:
+        isolation = rig.info()["isolation"]
+        assert isolation["level"] == "uid" and "own uid" not in isolation["missing"]
+        sandbox = rig.create()
+        info = sandbox.info()
+        pid = info.pid
+        view = jailed_view(pid)
+        assert 1900000000 < view["uid"] <= 1900065535
+        assert info.raw["isolation"]["level"] == "uid"
+        # its descriptors: nothing of the host's files is open for writing but its two logs
+        rundir = rig.state / "vm" / sandbox.id
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            flags = int(Path(f"/proc/{pid}/fdinfo/{fd}").read_text().split("flags:")[1].split()[0], 8)
+            if target.startswith(("/", str(rig.state))) and not target.startswith("/dev/") and flags & os.O_ACCMODE != os.O_RDONLY:
+                assert target in (str(rundir / "vmm.log"), str(rundir / "console.log")), target
+        # as its uid nothing of the broker's can be read, in or out of the jail
+        probe = ["setpriv", f"--reuid={view['uid']}", f"--regid={view['uid']}", "--clear-groups"]
+        for path in (rig.state, rundir, rundir / "record.json", rig.socket):
+            assert subprocess.run([*probe, "cat", str(path)], capture_output=True).returncode != 0
+        assert sandbox.exec("echo ok").stdout == "ok\n"
+        rig.restart(signal.SIGKILL)
+        sandbox = rig.sandbox(sandbox.id)
+        assert sandbox.info().pid == pid and sandbox.exec("echo ok").stdout == "ok\n"
+        assert sandbox.info().raw["isolation"]["level"] == "uid"
+        sandbox.kill()
+        assert not procs.alive(pid)
+
+
+def test_required_isolation_that_is_not_there():
+    """--require-isolation refuses to run with less, and says what there is."""
+    rig = BrokerRig(start=False, args=["--require-isolation", "seccomp"])  # the test driver has none
+    assert rig.spawn().wait(10) not in (0, None)
+    text = rig.log_text()
+    assert "isolation 'seccomp' is required" in text and "'none'" in text, text
+    rig = BrokerRig(start=False, args=["--require-isolation", "much"])
+    assert rig.spawn().wait(10) == 2 and "namespaces" in rig.log_text()
