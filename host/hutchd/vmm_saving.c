@@ -258,15 +258,19 @@ static int start_device(struct vmm_saving *s)
 
 /* ---- both ---- */
 
+static void free_event(struct event *e)
+{
+	if (e)
+		event_free(e);
+}
+
 void vmm_saving_free(struct vmm_saving *s)
 {
-	struct event **events[] = {&s->ctl_event, &s->limit, &s->soon};
-
 	if (!s)
 		return;
-	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-		if (*events[i])
-			event_free(*events[i]);
+	free_event(s->ctl_event);
+	free_event(s->limit);
+	free_event(s->soon);
 	fd_close(&s->ctl);
 	fd_close(&s->state);
 	fd_close(&s->device_fd);

@@ -23,6 +23,7 @@
 static const char *part = "";
 static int commands;
 static bool paused;
+static int state_fd = -1; /* of add-fd: for the state of the devices */
 
 static bool plays(const char *name)
 {
@@ -79,17 +80,66 @@ static void check_shape(void)
 	note("shape", text);
 }
 
+/* One read, of at most size - 1 bytes and the descriptors that came with them; the others are -1. */
+static ssize_t read_with_fds(int fd, char *text, size_t size, int fds[2])
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = {text, size - 1};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	fds[0] = fds[1] = -1;
+	if (c)
+		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+	return n;
+}
+
+/* xen-save-devices-state */
+static void save_devices(void)
+{
+	static const char state[] = "devices";
+
+	if (plays("save_dies"))
+		raise(SIGKILL);
+	if (ftruncate(state_fd, plays("save_huge") ? 2 << 20 : 0) < 0 ||
+	    (!plays("save_nothing") && write(state_fd, state, sizeof(state) - 1) < 0))
+		_exit(97);
+}
+
 static void answer(int fd, const char *line)
 {
 	char text[256];
 	const char *id = strstr(line, "\"id\":");
 
 	commands++;
-	if (plays("error2") && commands == 2)
+	if (strstr(line, "\"stop\"")) {
+		if (plays("stop_dies"))
+			raise(SIGKILL);
+		say(fd, "{\"event\":\"STOP\"}\r\n");
+	}
+	if (strstr(line, "\"cont\""))
+		say(fd, "{\"event\":\"RESUME\"}\r\n");
+	if (strstr(line, "xen-save-devices-state"))
+		save_devices();
+	if ((plays("error2") && commands == 2) ||
+	    (plays("save_fails") && strstr(line, "xen-save-devices-state")))
 		snprintf(
 			text, sizeof(text),
 			"{\"error\":{\"class\":\"GenericError\",\"desc\":\"refused\"},\"id\":%d}\r\n",
 			atoi(id + 5));
+	else if (plays("restored") && commands == 2)
+		snprintf(text, sizeof(text),
+			 "{\"return\":{\"status\":\"inmigrate\",\"running\":false},\"id\":%d}\r\n"
+			 "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\r\n"
+			 "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"completed\"}}\r\n",
+			 atoi(id + 5));
 	else if (strstr(line, "query-status"))
 		snprintf(text, sizeof(text),
 			 "{\"return\":{\"status\":\"%s\",\"running\":%s},\"id\":%d}\r\n",
@@ -159,8 +209,11 @@ static void greet(int fd)
 static void serve_qmp(int fd)
 {
 	char text[4096];
-	ssize_t n = read(fd, text, sizeof(text) - 1);
+	int fds[2];
+	ssize_t n = read_with_fds(fd, text, sizeof(text), fds);
 
+	if (fds[0] >= 0)
+		state_fd = fds[0];
 	if (n <= 0) {
 		close(fd);
 		if (plays("close_and_stay"))
@@ -175,16 +228,57 @@ static void serve_qmp(int fd)
 		act_when_up(fd);
 }
 
+static void capture(int fd, const char *line, const int fds[2])
+{
+	if (plays("memory_full"))
+		say(fd, "err capture: data: errno=28 No space left on device\n");
+	else if (plays("memory_refused"))
+		say(fd, "err the VM is running\n");
+	else if (plays("memory_closes"))
+		shutdown(fd, SHUT_RDWR);
+	else if (write(fds[0], line, strlen(line)) < 0 ||
+		 (fds[1] >= 0 && write(fds[1], "e", 1) < 0))
+		_exit(96);
+	else
+		say(fd, "ok bytes=123456789012 extents=7 us=5\n");
+	close(fds[0]);
+	if (fds[1] >= 0)
+		close(fds[1]);
+}
+
+/* What a restored VMM is given. */
+static void check_restored(void)
+{
+	char text[64];
+	ssize_t n = read(12, text, sizeof(text) - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	note("device", text);
+	n = pread(13, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	note("layer", text);
+	note("fcntl", (fcntl(11, F_GETFL) & O_ACCMODE) == O_RDONLY && fcntl(14, F_GETFD) >= 0 &&
+				      fcntl(15, F_GETFD) < 0
+			      ? "good"
+			      : "bad");
+	note("layers", getenv("HUTCH_LAYERS") ? getenv("HUTCH_LAYERS") : "none");
+}
+
 static void serve_ctl(int fd)
 {
 	char text[256];
-	ssize_t n = read(fd, text, sizeof(text) - 1);
+	int fds[2];
+	ssize_t n = read_with_fds(fd, text, sizeof(text), fds);
 
 	if (n <= 0) {
 		close(fd);
 		return;
 	}
 	text[n] = '\0';
+	if (strncmp(text, "capture ", 8) == 0) {
+		capture(fd, text, fds);
+		return;
+	}
 	note("renewed.new", text);
 	rename("renewed.new", "renewed");
 	if (plays("ctl_err"))
@@ -218,16 +312,31 @@ static void serve(void)
 	}
 }
 
+/* The file "play" in the run directory. */
+static const char *read_part(void)
+{
+	static char text[32];
+	FILE *f = fopen("play", "re");
+
+	if (f) {
+		text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+		fclose(f);
+	}
+	return text;
+}
+
 void vmm_play(int argc, char **argv)
 {
 	if (argc < 2 || strcmp(argv[1], "--id") != 0)
 		return;
 	alarm(120); /* a test that failed does not end it */
-	part = getenv("HUTCH_PLAY") ? getenv("HUTCH_PLAY") : "";
+	part = getenv("HUTCH_PLAY") ? getenv("HUTCH_PLAY") : read_part();
 	for (int fd = 4; fd <= 6; fd++)
 		fcntl(fd, F_SETFL, 0);
 	if (plays("shape"))
 		check_shape();
+	if (plays("restored"))
+		check_restored();
 	if (plays("exit")) {
 		fputs("cannot start, as asked\n", stderr);
 		_exit(3);
