@@ -124,15 +124,15 @@ static void tune_memory_file_systems(void)
 static int mount_disk(const char *disk)
 {
 	static const char *const types[] = {"erofs", "squashfs", "ext4"};
-	int r = -1, fd = open(disk, O_RDONLY | O_CLOEXEC);
+	int r = -1, fd;
 
-	/* rootfs/build puts all inodes first, and each block of them would be a read of its own. */
-	if (fd >= 0) {
+	for (size_t i = 0; r < 0 && i < sizeof(types) / sizeof(*types); i++)
+		r = mount(disk, ROOT_DISK, types[i], MS_RDONLY, NULL);
+	/* rootfs/build puts all inodes first; each block of them would else be a read of its own. */
+	if (r == 0 && (fd = open(disk, O_RDONLY | O_CLOEXEC)) >= 0) {
 		readahead(fd, 0, ROOT_INODES);
 		close(fd);
 	}
-	for (size_t i = 0; r < 0 && i < sizeof(types) / sizeof(*types); i++)
-		r = mount(disk, ROOT_DISK, types[i], MS_RDONLY, NULL);
 	return r;
 }
 

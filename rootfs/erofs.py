@@ -2,8 +2,8 @@
 """Writes a tree as an EROFS image (Linux, fs/erofs/erofs_fs.h and Documentation/filesystems/erofs.rst).
 
 Not compressed: under emulation a block that is decompressed costs more than one that is read. All inodes come first, those of one directory
-beside each other, with extended attributes, small directories, link targets and the ends of files right behind their inode, so that a look-up
-and a small file take few reads; then the whole blocks of each file, in one piece. Written here rather than by mkfs.erofs because Debian 12's
+beside each other, each with its extended attributes, link target, small directory or small file behind it; then the blocks of large directories;
+then the files, each in one piece. So the agent has all that look-ups need in memory after one read at boot. Written here rather than by mkfs.erofs because Debian 12's
 takes neither an archive nor owners that the host's files do not have. The image depends on the tree alone.
 """
 
@@ -26,7 +26,7 @@ DIRENT = struct.Struct("<QHBB")
 EXTENDED, PLAIN, INLINE = 1, 0 << 1, 2 << 1  # i_format: version and data layout
 COMPAT_MTIME = 2
 NO_BLOCKS = 0xFFFFFFFF
-INLINE_END = 1536  # a longer end of a file gets a block: mapped pages of it are then read like any other
+SMALL_FILE = 512  # up to this size its content is with its inode
 XATTR_PREFIXES = [(b"user.", 1), (b"system.posix_acl_access", 2), (b"system.posix_acl_default", 3), (b"trusted.", 4), (b"security.", 6)]
 FILE_TYPES = {stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6, stat.S_IFLNK: 7}
 COPY = 1 << 20
@@ -123,7 +123,7 @@ def lay_out(nodes: list[Node]) -> int:
         node.xattrs = pack_xattrs(node.entry, "an entry")
         node.size = len(directory(node)) if node.is_directory() else node.entry.length()
         end = node.size % BLOCK
-        small = end <= INLINE_END or not stat.S_ISREG(node.entry.mode)
+        small = node.size <= SMALL_FILE or not stat.S_ISREG(node.entry.mode)
         node.inline = bool(end) and small and node.head() + end <= BLOCK
         whole = node.head() + (end if node.inline else 0)
         if at % BLOCK + whole > BLOCK and whole <= BLOCK:
@@ -131,7 +131,7 @@ def lay_out(nodes: list[Node]) -> int:
         node.position = at
         at = -(-(at + whole) // SLOT) * SLOT
     block = -(-at // BLOCK)
-    for node in nodes:
+    for node in sorted(nodes, key=lambda node: not node.is_directory()):
         if node.blocks():
             node.block = block
             block += node.blocks()

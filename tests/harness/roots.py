@@ -13,7 +13,7 @@ from pathlib import Path
 import images
 
 # Around the block of 4096 bytes and what the image keeps beside an inode.
-SIZES = [0, 1, 1536, 1537, 4095, 4096, 4097, 5632, 5633, 70000]
+SIZES = [0, 1, 512, 513, 4095, 4096, 4097, 4608, 70000]
 MANY = 400  # names in one directory: several blocks of it
 
 
