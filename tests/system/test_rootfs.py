@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -187,9 +186,9 @@ def test_build_does_not_replace_what_is_no_template(tmp_path):
 
 
 def erofs(source: Path, work: Path) -> bytes:
-    out = io.BytesIO()
-    write_erofs(tree_from(source, work), out)
-    return out.getvalue()
+    with (work / "image").open("w+b") as out:
+        write_erofs(tree_from(source, work), out)
+    return (work / "image").read_bytes()
 
 
 def test_a_root_disk_depends_on_the_archive_alone(base, tmp_path):
