@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "host/hutchd/dial_socket.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/vmm.h"
@@ -22,7 +23,6 @@
 #include "protocol/msg.h"
 
 #define PROBE_DIR      "probe"
-#define PROBE_SOCKET   "vsock_521" /* HUTCH_PORT_HELLO */
 #define PROBE_MS       8000
 #define PROBE_END_MS   3000 /* for a killed VMM to be gone */
 #define PROBE_LEASE_MS 15000u
@@ -213,9 +213,9 @@ static int open_parts(struct accel_probe *p, struct hutch_error *err)
 	p->rundir_fd = dir_make(p->state_dir_fd, PROBE_DIR);
 	if (p->rundir_fd < 0)
 		return hutch_error_set(err, HUTCH_E_IO, errno, PROBE_DIR ": %s", strerror(errno));
-	p->listen_fd = unix_listen(p->rundir_fd, PROBE_SOCKET, SOCK_STREAM, 4);
+	p->listen_fd = dial_listen(p->rundir_fd);
 	if (p->listen_fd < 0)
-		return hutch_error_set(err, HUTCH_E_IO, errno, PROBE_DIR "/" PROBE_SOCKET ": %s",
+		return hutch_error_set(err, HUTCH_E_IO, errno, PROBE_DIR "/" DIAL_SOCKET ": %s",
 				       strerror(errno));
 	p->accept = event_new(p->base, p->listen_fd, EV_READ | EV_PERSIST, on_accept, p);
 	p->timer = event_new(p->base, -1, 0, on_timer, p);

@@ -392,7 +392,7 @@ static int set_up(struct capture *c, struct hutch_error *err)
 			c->im->nlayers = 0;
 			c->im->digests[IMAGE_FILE_MEMORY][0] = '\0';
 		}
-		if ((whole || image_link(from, image_fd, c->dirfd, false) == 0) &&
+		if ((whole || image_link(from, image_fd, c->dirfd, false, err) == 0) &&
 		    make_files(c, whole) == 0 && image_save(c->im, c->dirfd, false) == 0)
 			rc = 0;
 	}
@@ -411,9 +411,9 @@ static int check(struct vm *vm, enum capture_mode mode, struct hutch_error *err)
 	if (vm->state != VM_RUNNING && (vm->state != VM_PAUSED || mode == CAPTURE_PAUSE))
 		return hutch_error_set(err, HUTCH_E_STATE, 0, "VM %s is %s", vm->r.id,
 				       vm_state_name(vm->state));
-	if (vm->capture || vm->thaw || vm->rejoin)
+	if (vm->capture || vm->thaw || vm->rejoin || !vm->up)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0,
-				       "VM %s: another fork, snapshot or pause is under way",
+				       "VM %s: a fork, snapshot, pause or adoption is under way",
 				       vm->r.id);
 	return 0;
 }

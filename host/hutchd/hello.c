@@ -3,13 +3,10 @@
 #include "host/hutchd/hello.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "host/hutchd/dial_socket.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
-
-#define HELLO_SOCKET  "vsock_521"
-#define HELLO_BACKLOG 16
 
 static void on_ready(void *arg, struct guest_link *g)
 {
@@ -61,8 +58,7 @@ void hello_init(struct hello_port *h, struct loop *l, int rundir_fd, const char 
 
 int hello_open(struct hello_port *h)
 {
-	unlinkat(h->rundir_fd, HELLO_SOCKET, 0); /* an earlier broker's */
-	h->listen_fd = unix_listen(h->rundir_fd, HELLO_SOCKET, SOCK_STREAM, HELLO_BACKLOG);
+	h->listen_fd = dial_listen(h->rundir_fd);
 	if (h->listen_fd < 0)
 		return -1;
 	event_assign(&h->accept, h->loop->base, h->listen_fd, EV_READ | EV_PERSIST, on_accept, h);
@@ -80,7 +76,7 @@ void hello_close(struct hello_port *h)
 		return;
 	event_del(&h->accept);
 	fd_close(&h->listen_fd);
-	unlinkat(h->rundir_fd, HELLO_SOCKET, 0);
+	dial_remove(h->rundir_fd);
 	while (!TAILQ_EMPTY(&h->pending.links))
 		guest_link_close(TAILQ_FIRST(&h->pending.links));
 }

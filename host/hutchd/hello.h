@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The port on which a VM's agent says hello: vsock_521 in its run directory. It is there only while the agent's hello is
+ * The port on which a VM's agent says hello (dial_socket.h). It is there only while the agent's hello is
  * awaited: any process of the guest can dial it, so a hello counts only when none can run, or where it does no harm.
  */
 #ifndef HUTCH_HOST_HELLO_H

@@ -156,7 +156,17 @@ struct image *image_load(int dirfd, struct hutch_error *err)
 	return NULL;
 }
 
-int image_link(const struct image *im, int from, int to, bool all)
+static int link_one(int from, int to, const char *name, struct hutch_error *err)
+{
+	if (linkat(from, name, to, name, 0) == 0)
+		return 0;
+	hutch_error_set(err, errno == ENOENT ? HUTCH_E_STATE : HUTCH_E_IO, errno, "%s: %s", name,
+			strerror(errno));
+	snprintf(err->path, sizeof(err->path), "%s", name);
+	return -1;
+}
+
+int image_link(const struct image *im, int from, int to, bool all, struct hutch_error *err)
 {
 	char name[IMAGE_FILE_NAME];
 
@@ -164,10 +174,10 @@ int image_link(const struct image *im, int from, int to, bool all)
 		if (i == IMAGE_FILE_DEVICE && !all)
 			continue;
 		image_file_name(i, name);
-		if (linkat(from, name, to, name, 0) < 0)
+		if (link_one(from, to, name, err) < 0)
 			return -1;
 	}
-	return all ? linkat(from, IMAGE_MANIFEST, to, IMAGE_MANIFEST, 0) : 0;
+	return all ? link_one(from, to, IMAGE_MANIFEST, err) : 0;
 }
 
 static int *fd_of(struct image_fds *fds, unsigned file)

@@ -66,9 +66,9 @@ int image_save(const struct image *im, int dirfd, bool sync);
 
 /*
  * Hard links of its files from one directory into another; all, or the memory's alone, without the state of the devices and
- * the manifest. -1 with errno.
+ * the manifest. -1 with err: HUTCH_E_STATE, path one that is not there; HUTCH_E_IO.
  */
-int image_link(const struct image *im, int from, int to, bool all);
+int image_link(const struct image *im, int from, int to, bool all, struct hutch_error *err);
 
 /* All files, read only, as vmm_start wants them. */
 struct image_fds {

@@ -5,7 +5,7 @@
  * How it works: the launcher makes, once, mount namespaces ("roots") whose whole tree is a read-only tmpfs with what
  * QEMU needs bound into it: libraries, its modules and firmware, our library, two devices. They live as descriptors. A
  * VMM is cloned into new PID, IPC and UTS namespaces, enters a root, makes a copy of it for itself (a dozen mounts, not
- * the host's), adds its own /proc and the one socket that its guest may dial, drops every capability and its uid, and
+ * the host's), adds its own /proc and the directory of the one socket that its guest may dial, drops every capability and its uid, and
  * executes QEMU. Nothing of the host is mounted and undone for each VM: that is what makes it cheap. The network
  * namespace, without even a loopback that is up, is the launcher's own and shared by its VMMs: making one takes longer
  * than all the rest, and there is nothing in it but the names of abstract Unix sockets.
@@ -36,16 +36,16 @@
 #include <grp.h>
 #include <unistd.h>
 
+#include "host/hutchd/dial_socket.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/launcher_main.h"
 #include "host/hutchd/process.h"
 #include "host/hutchd/seccomp.h"
 
-#define SPACES	    (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
-#define DIAL_SOCKET "vsock_521"
-#define DIAL_PLACE  "/vm/" DIAL_SOCKET
-#define STAGE	    "/proc" /* a directory that is everywhere, covered in the helper's namespace alone */
-#define KVM	    "/dev/kvm"
+#define SPACES	   (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
+#define DIAL_PLACE "/vm"
+#define STAGE	   "/proc" /* a directory that is everywhere, covered in the helper's namespace alone */
+#define KVM	   "/dev/kvm"
 /* The library holds one descriptor per vsock connection, 1024 at most. */
 #define MAX_FILES   2048u
 #define MAX_THREADS 512u	   /* of a VMM with a uid of its own */
@@ -262,7 +262,7 @@ static const char *build_root(struct root_plan *plan, bool kvm)
 		if (make_place(s->path, s->directory) < 0 || jailed_mount(s->tree, s->path + 1) < 0)
 			return "bind mount";
 	}
-	if (make_place("/proc", true) < 0 || make_place(DIAL_PLACE, false) < 0)
+	if (make_place("/proc", true) < 0 || make_place(DIAL_PLACE, true) < 0)
 		return "places";
 	if (kvm && make_kvm() < 0)
 		return KVM;
@@ -566,10 +566,10 @@ static int find_rundir(int rundir)
 }
 
 /*
- * The socket that the guest's dials of port 521 go to, as a mount of its own: the run directory is not shown. *tree is -1
- * when there is none.
+ * The directory of the socket that the guest's dials go to, as a mount of its own: the run directory is not shown. *tree is
+ * -1 when there is none.
  */
-static int take_socket(int rundir, const uid_t *owner, int *tree)
+static int take_dial_dir(int rundir, const uid_t *owner, int *tree)
 {
 	int dir, rc = -1;
 
@@ -579,10 +579,12 @@ static int take_socket(int rundir, const uid_t *owner, int *tree)
 	dir = find_rundir(rundir);
 	if (dir < 0)
 		return -1;
-	if (owner && fchownat(dir, DIAL_SOCKET, *owner, *owner, AT_SYMLINK_NOFOLLOW) < 0) {
+	if (owner &&
+	    (fchownat(dir, DIAL_DIR, *owner, *owner, AT_SYMLINK_NOFOLLOW) < 0 ||
+	     fchownat(dir, DIAL_DIR "/" DIAL_SOCKET, *owner, *owner, AT_SYMLINK_NOFOLLOW) < 0)) {
 		rc = errno == ENOENT ? 0 : -1;
 	} else {
-		*tree = copy_tree(dir, DIAL_SOCKET, AT_SYMLINK_NOFOLLOW);
+		*tree = copy_tree(dir, DIAL_DIR, AT_SYMLINK_NOFOLLOW);
 		if (*tree < 0)
 			rc = errno == ENOENT ? 0 : -1;
 		else
@@ -596,9 +598,9 @@ static const char *enter_root(const struct jail *j, const struct jail_entry *e, 
 {
 	bool kvm = e->kvm && j->roots[ROOT_KVM] >= 0;
 	int root = j->roots[kvm ? ROOT_KVM : ROOT_PLAIN];
-	int proc, socket;
+	int proc, dial;
 
-	if (take_socket(e->rundir, owner, &socket) < 0)
+	if (take_dial_dir(e->rundir, owner, &dial) < 0)
 		return "socket";
 	proc = make_proc();
 	if (proc < 0)
@@ -607,12 +609,12 @@ static const char *enter_root(const struct jail *j, const struct jail_entry *e, 
 		return "root";
 	if (jailed_mount(proc, "/proc") < 0)
 		return "proc";
-	if (socket >= 0 && jailed_mount(socket, DIAL_PLACE) < 0)
+	if (dial >= 0 && jailed_mount(dial, DIAL_PLACE) < 0)
 		return "socket";
-	if (chdir("/vm") < 0 || sethostname("hutch", 5) < 0)
+	if (chdir(DIAL_PLACE) < 0 || sethostname("hutch", 5) < 0)
 		return "root";
 	fd_close(&proc);
-	fd_close(&socket);
+	fd_close(&dial);
 	return NULL;
 }
 

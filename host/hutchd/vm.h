@@ -44,16 +44,16 @@ struct vm {
 	char object[HUTCH_UUID_LEN + 4]; /* "vm <id>" */
 	int rundir_fd;
 	struct vmm *vmm;
-	bool pool_ready; /* VM_POOLED: it can be taken */
-	uint64_t
-		image_made_ms; /* image::created_ms of what it goes on from; 0: booted, or adopted */
-	enum vm_kind kind;     /* all but VM_USERS are seen by nobody, and end with the broker */
-	struct vm_boot *boot;  /* a new one, until it is running */
+	bool up;		  /* its VMM answers */
+	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
+	bool pool_ready;	  /* VM_POOLED: it can be taken */
+	uint64_t image_made_ms;	  /* image::created_ms of what it goes on from */
+	struct vm_boot *boot;	  /* a new one, until it is running */
 	struct vm_rejoin *rejoin; /* one that runs, until its agent was found again */
 	struct capture *capture;  /* a fork, snapshot or pause of it is under way */
 	struct vm_thaw *thaw;	  /* paused, and being resumed */
-	struct guest_link
-		*held; /* paused: the connection that holds its agent; NULL: it was lost */
+	bool thaw_wanted;	  /* paused, adopted: to be resumed as soon as it is up */
+	struct guest_link *held;  /* paused: what holds its agent; NULL: it was lost */
 	struct guest_pool pool;
 	TAILQ_HEAD(, vm_waiter) waiters;
 	char reason[512];	     /* why it ends or ended; empty: it does not */

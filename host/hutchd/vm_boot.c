@@ -356,25 +356,24 @@ static void go_on_from_origin(struct vm_boot *boot)
 }
 
 /* The template can be booted instead. */
-static void boot_cold(struct vm_boot *boot, const char *reason)
+static void use_cold(struct vm *vm, struct vm_origin *origin, const char *reason)
 {
-	struct vm *vm = boot->vm;
-
 	log_info(vm->object, "the template's snapshot is not used: %s", reason);
 	snprintf(vm->r.cold_reason, sizeof(vm->r.cold_reason), "%.250s", reason);
 	vm->r.boot_mode = BOOT_COLD;
 	vm->r.generation = 1;
-	vm_origin_free(&boot->origin);
+	vm_origin_free(origin);
 	tree_remove(vm->rundir_fd, VM_IMAGE_DIR);
-	start_vmm(boot);
 }
 
 static void origin_unusable(struct vm_boot *boot, const struct hutch_error *err)
 {
-	if (boot->origin.optional)
-		boot_cold(boot, err->message);
-	else
+	if (!boot->origin.optional) {
 		fail_origin(boot, err);
+		return;
+	}
+	use_cold(boot->vm, &boot->origin, err->message);
+	start_vmm(boot);
 }
 
 static void on_verified(void *arg, const struct hutch_error *err, uint64_t bytes)
@@ -455,8 +454,12 @@ int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *o
 		return hutch_error_set(err, HUTCH_E_IO, errno,
 				       "cannot write the record of VM %s: %s", vm->r.id,
 				       strerror(errno));
-	if (origin->im && vm_origin_take(origin, vm->rundir_fd, err) < 0)
-		return -1;
+	if (origin->im && vm_origin_take(origin, vm->rundir_fd, err) < 0) {
+		if (!origin->optional)
+			return hutch_error_prefix(err, "snapshot '%s'", origin->im->name), -1;
+		use_cold(vm, origin, err->message);
+		hutch_error_clear(err);
+	}
 	boot = boot_new(vm, timeout_ms, err);
 	if (!boot)
 		return -1;

@@ -101,9 +101,10 @@ int vm_origin_take(struct vm_origin *o, int rundir_fd, struct hutch_error *err)
 {
 	int fd = dir_make(rundir_fd, VM_IMAGE_DIR);
 
-	if (fd < 0 || image_link(o->im, o->dirfd, fd, true) < 0) {
-		hutch_error_set(err, HUTCH_E_IO, errno, "cannot take its memory's files: %s",
-				strerror(errno));
+	if (fd < 0)
+		return hutch_error_set(err, HUTCH_E_IO, errno, "cannot make " VM_IMAGE_DIR ": %s",
+				       strerror(errno));
+	if (image_link(o->im, o->dirfd, fd, true, err) < 0) {
 		fd_close(&fd);
 		return -1;
 	}

@@ -78,6 +78,9 @@ int vm_thaw_start(struct vm *vm, struct hutch_error *err)
 
 	if (vm->thaw || vm->rejoin)
 		return 0;
+	vm->thaw_wanted = !vm->up;
+	if (vm->thaw_wanted)
+		return 0;
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM, "out of memory");

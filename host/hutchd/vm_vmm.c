@@ -21,6 +21,12 @@ static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qm
 {
 	struct vm *vm = arg;
 
+	struct hutch_error err;
+
+	vm->up = true;
+	hutch_error_clear(&err);
+	if (vm->thaw_wanted && vm->state == VM_PAUSED && vm_thaw_start(vm, &err) < 0)
+		vm_end(vm, err.message);
 	if (vm->state >= VM_STOPPING || !vm->boot)
 		return;
 	snprintf(vm->r.vmm_version, sizeof(vm->r.vmm_version), "%s", version);
