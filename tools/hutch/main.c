@@ -40,6 +40,8 @@ const struct command *const commands[] = {
 	&cmd_snapshot_info,
 	&cmd_snapshot_delete,
 	&cmd_snapshot_verify,
+	&cmd_pool_set,
+	&cmd_pool_list,
 	&cmd_template_build,
 	&cmd_template_snapshot,
 	&cmd_template_ls,

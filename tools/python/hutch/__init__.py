@@ -40,7 +40,7 @@ from .errors import (
 )
 from .files import Change, Copied, DiskSpace, FileError, FileInfo, Written
 from .filesystem import Filesystem, FileStream, Scan, Watch
-from .result import ExecInfo, ExecResult, StartError, VmInfo
+from .result import ExecInfo, ExecResult, SnapshotInfo, StartError, VmInfo
 from .commands import Commands
 from .sandbox import Sandbox
 from .stream import ExecStream, Piece
@@ -52,7 +52,7 @@ __all__ = [
     "BrokerUnavailable", "Busy", "Canceled", "Change", "Client", "Commands", "Connection", "Copied", "Denied",
     "DiskSpace", "ExecFailed", "ExecInfo", "ExecResult", "ExecStream", "ExecTimeout", "Exists", "FileError",
     "FileInfo", "FileStream", "Filesystem", "HutchError", "InternalError", "Invalid", "IoFailed", "NotDispatched",
-    "NotFound", "OutcomeUnknown", "Piece", "ProtocolError", "QuotaExceeded", "Sandbox", "Scan", "StartError",
+    "NotFound", "OutcomeUnknown", "Piece", "ProtocolError", "QuotaExceeded", "Sandbox", "Scan", "SnapshotInfo", "StartError",
     "StartFailed", "Timeout", "TooLarge", "UnknownMethod", "Unsupported", "VmDied", "VmInfo", "Watch", "Written",
     "WrongState", "default_async_client", "default_client",
 ]

@@ -33,8 +33,8 @@ from . import errors, execs, paths, wire
 from .aio_filesystem import AsyncFilesystem
 from .client import CALL_TIMEOUT_SECONDS, MAX_IDLE
 from .feed import PIECE, Feeder, Stdin, as_bytes, feeder
-from .result import ExecInfo, ExecResult, VmInfo, take
-from .sandbox import DEFAULT_CREATE_TIMEOUT_SECONDS, DEFAULT_TTL_SECONDS, create_params
+from .result import ExecInfo, ExecResult, SnapshotInfo, VmInfo, take
+from .sandbox import DEFAULT_CREATE_TIMEOUT_SECONDS, DEFAULT_TTL_SECONDS, create_params, fork_params, snapshot_params
 from .stream import Piece, StreamState
 
 AsyncStdin = Union[Stdin, AsyncIterable[Union[bytes, str]]]
@@ -367,6 +367,27 @@ class AsyncClient:
     async def templates(self) -> List[Dict[str, Any]]:
         return list(take(await self.call("template.list"), "templates", list, []))
 
+    async def snapshots(self) -> List[SnapshotInfo]:
+        return [SnapshotInfo.from_wire(s) for s in take(await self.call("snapshot.list"), "snapshots", list, [])]
+
+    async def snapshot(self, name: str) -> SnapshotInfo:
+        return SnapshotInfo.from_wire(await self.call("snapshot.info", {"name": name}))
+
+    async def delete_snapshot(self, name: str) -> None:
+        await self.call("snapshot.delete", {"name": name})
+
+    async def verify_snapshot(self, name: str) -> None:
+        await self.call("snapshot.verify", {"name": name}, timeout_seconds=float("inf"))
+
+    async def snapshot_template(self, name: str, **size: int) -> None:
+        await self.call("template.snapshot", {"name": name, **size}, timeout_seconds=120)
+
+    async def set_pool(self, template: str, size: int) -> Dict[str, Any]:
+        return await self.call("pool.set", {"template": template, "size": size})
+
+    async def pools(self) -> List[Dict[str, Any]]:
+        return list(take(await self.call("pool.list"), "pools", list, []))
+
     async def kill_all(self) -> int:
         return take(await self.call("vm.kill", {"all": True}, fresh=True), "killed", int, 0)
 
@@ -561,8 +582,11 @@ class AsyncSandbox:
     @classmethod
     async def create(
         cls,
-        template: str = "base",
+        template: Optional[str] = None,
         *,
+        snapshot: Optional[str] = None,
+        cold: bool = False,
+        secrets: bool = False,
         name: Optional[str] = None,
         ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
         memory_mib: Optional[int] = None,
@@ -574,7 +598,7 @@ class AsyncSandbox:
     ) -> "AsyncSandbox":
         """Make a VM and wait until it answers; a cancelled task takes it back (unless it gave a key)."""
         client = client or default_async_client()
-        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds)
+        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(await client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
@@ -625,6 +649,40 @@ class AsyncSandbox:
         params = {"timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds") or 0}
         limit = float("inf") if timeout_seconds is None else timeout_seconds + execs.TIMEOUT_MARGIN_SECONDS
         return VmInfo.from_wire(await self.client.call("vm.wait", params, vm=self.id, timeout_seconds=limit))
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        name: Optional[str] = None,
+        ttl_seconds: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
+        allow_secrets: bool = False,
+    ) -> "List[AsyncSandbox]":
+        """Branch the VM; see Sandbox.fork. A cancelled task takes the children back."""
+        params = fork_params(count, name, ttl_seconds, metadata, timeout_seconds, allow_secrets)
+        limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
+        fields = await self.client.call("vm.fork", params, vm=self.id, timeout_seconds=limit, fresh=True)
+        return [self._child(VmInfo.from_wire(vm)) for vm in take(fields, "vms", list, [])]
+
+    def _child(self, info: VmInfo) -> "AsyncSandbox":
+        child = type(self)(info.id, client=self.client, name=info.name)
+        child._owner_pid = os.getpid()
+        return child
+
+    async def snapshot(self, name: str, *, allow_secrets: bool = False) -> SnapshotInfo:
+        """Keep the VM's state under a name; see Sandbox.snapshot."""
+        params = snapshot_params(name, allow_secrets)
+        fields = await self.client.call("snapshot.create", params, vm=self.id, timeout_seconds=float("inf"), fresh=True)
+        return SnapshotInfo.from_wire(fields)
+
+    async def pause(self) -> None:
+        """Let the VM stand still; see Sandbox.pause."""
+        await self.client.call("vm.pause", vm=self.id)
+
+    async def resume(self) -> None:
+        await self.client.call("vm.resume", vm=self.id)
 
     async def ping(self) -> None:
         await self.client.ping(vm=self.id)

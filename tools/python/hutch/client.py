@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from . import errors, execs, paths
 from .connection import Connection
 from .feed import Stdin, feeder
-from .result import ExecResult, VmInfo, take
+from .result import ExecResult, SnapshotInfo, VmInfo, take
 
 CALL_TIMEOUT_SECONDS = 60.0
 MAX_IDLE = 16
@@ -140,6 +140,34 @@ class Client:
     def templates(self) -> List[Dict[str, Any]]:
         """The templates that VMs can be made from: the maps of `template.list`."""
         return list(take(self.call("template.list"), "templates", list, []))
+
+    def snapshots(self) -> List[SnapshotInfo]:
+        """The caller's snapshots, without must_match."""
+        return [SnapshotInfo.from_wire(s) for s in take(self.call("snapshot.list"), "snapshots", list, [])]
+
+    def snapshot(self, name: str) -> SnapshotInfo:
+        """One snapshot. Raises NotFound."""
+        return SnapshotInfo.from_wire(self.call("snapshot.info", {"name": name}))
+
+    def delete_snapshot(self, name: str) -> None:
+        """Raises WrongState while a VM goes on from it."""
+        self.call("snapshot.delete", {"name": name})
+
+    def verify_snapshot(self, name: str) -> None:
+        """Check that a snapshot fits this host, and its files' digests. Raises Unsupported or WrongState, which name what is wrong."""
+        self.call("snapshot.verify", {"name": name}, timeout_seconds=float("inf"))
+
+    def snapshot_template(self, name: str, **size: int) -> None:
+        """Boot a template and keep the snapshot that its VMs are restored from. size: memory_mib, vcpus of the VMs that it fits."""
+        self.call("template.snapshot", {"name": name, **size}, timeout_seconds=120)
+
+    def set_pool(self, template: str, size: int) -> Dict[str, Any]:
+        """Keep size VMs (0-64) of a template ready to be taken by `Sandbox.create`; the map of `pool.list`."""
+        return self.call("pool.set", {"template": template, "size": size})
+
+    def pools(self) -> List[Dict[str, Any]]:
+        """The maps of `pool.list`: template, size, ready, starting, taken, missed, failed."""
+        return list(take(self.call("pool.list"), "pools", list, []))
 
     def kill_all(self) -> int:
         """End every VM of the caller; returns how many there were."""

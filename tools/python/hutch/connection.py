@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from . import errors, paths, wire
 from .feed import Feeder
@@ -21,6 +22,8 @@ from .feed import Feeder
 OUT_HIGH = 256 << 10  # bytes of input kept ready for the socket
 RECV_SIZE = 256 << 10
 FLUSH_SECONDS = 5.0  # for our END after the answer
+
+SIGNAL_SLICE_MS = 500
 
 _live: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
@@ -32,6 +35,24 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+def poll_wait(poll: "select.poll", timeout_ms: Optional[float]) -> List[Tuple[int, int]]:
+    """poll(2), in the main thread cut into slices.
+
+    A signal that CPython notes just before it enters poll(2) does not end it, and its handler (ctrl-C's, say) runs after it
+    only; so the wait has an end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return poll.poll(timeout_ms)
+    if timeout_ms is not None and timeout_ms <= SIGNAL_SLICE_MS:
+        return poll.poll(timeout_ms)
+    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    while True:
+        left = SIGNAL_SLICE_MS if deadline is None else min((deadline - time.monotonic()) * 1000, SIGNAL_SLICE_MS)
+        ready = poll.poll(max(left, 0))
+        if ready or (deadline is not None and time.monotonic() >= deadline):
+            return ready
 
 
 class Connection:
@@ -185,11 +206,11 @@ class Connection:
         elif deadline is not None:
             timeout_ms = int(max(deadline - time.monotonic(), 1.0) * 1000)
         if extra is None:
-            ready = self._poll.poll(timeout_ms)
+            ready = poll_wait(self._poll, timeout_ms)
         else:
             self._poll.register(extra, select.POLLIN)
             try:
-                ready = self._poll.poll(timeout_ms)
+                ready = poll_wait(self._poll, timeout_ms)
             finally:
                 self._poll.unregister(extra)
         if not ready and not at_once:

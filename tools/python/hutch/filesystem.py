@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List
 
 from . import archive, errors, files, transfer, wire
 from .client import Client
-from .connection import Connection
+from .connection import Connection, poll_wait
 from .feed import Feeder, Stdin, feeder
 from .files import Change, Copied, DiskSpace, FileInfo, OnError, Path, Written
 from .result import take
@@ -64,7 +64,7 @@ class Flow:
             sent = connection.send_some()
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN | (0 if sent else select.POLLOUT))
-        if not poll.poll(None if deadline is None else max(deadline - time.monotonic(), 0) * 1000):
+        if not poll_wait(poll, None if deadline is None else max(deadline - time.monotonic(), 0) * 1000):
             raise errors.Timeout(f"{self._client.socket} had nothing to say in time")
         self._ready.extend(connection.receive_some())
 

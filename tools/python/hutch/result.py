@@ -199,9 +199,11 @@ class ExecInfo:
 class VmInfo:
     """A VM as the broker tells it.
 
-    state: `starting`, `booting`, `running`, `stopping` or `dead`. reason: why it ended, when dead.
+    state: `starting`, `booting`, `running`, `paused`, `stopping` or `dead`. reason: why it ended, when dead.
     created: unix time in seconds. expires_in_seconds: until its TTL ends it, None when that is not running.
-    pid: of the VMM on the host. stages_ms: milliseconds of each boot stage. raw: the map as it came.
+    pid: of the VMM on the host. boot_mode: `cold` (cold_reason: although its template has a snapshot), `restore`, `fork` or
+    `pool`. snapshot: the one its memory comes from; parent: id of the VM that it was forked from.
+    stages_ms: milliseconds of each stage of its start. raw: the map as it came.
     """
 
     id: str
@@ -223,6 +225,11 @@ class VmInfo:
     accel: str = ""
     accel_reason: str = ""
     reason: Optional[str] = None
+    cold_reason: Optional[str] = None
+    snapshot: Optional[str] = None
+    parent: Optional[str] = None
+    layers: int = 0
+    secrets: bool = False
     raw: Dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -249,5 +256,59 @@ class VmInfo:
             accel=take(fields, "accel", str, ""),
             accel_reason=take(fields, "accel_reason", str, ""),
             reason=take(fields, "reason", str, "") or None,
+            cold_reason=take(fields, "cold_reason", str, "") or None,
+            snapshot=take(fields, "snapshot", str, "") or None,
+            parent=take(fields, "parent", str, "") or None,
+            layers=take(fields, "layers", int, 0),
+            secrets=take(fields, "secrets", bool, False),
+            raw=dict(fields),
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """A snapshot. bytes: on the disk; own_bytes: of it, what deleting it frees. users: ids of the living VMs that go on from it.
+
+    created: unix time in seconds. pause_ms: how long the VM stood still for it, told when it is made. raw: the map as it came.
+    """
+
+    name: str
+    template: str = ""
+    memory_mib: int = 0
+    vcpus: int = 0
+    vm: str = ""
+    owner_uid: int = 0
+    created: float = 0.0
+    generation: int = 0
+    layers: int = 0
+    bytes: int = 0
+    own_bytes: int = 0
+    users: List[str] = field(default_factory=list)
+    verified: bool = False
+    secrets: bool = False
+    must_match: Dict[str, str] = field(default_factory=dict)
+    pause_ms: Optional[float] = None
+    raw: Dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def from_wire(cls, fields: Mapping[str, Any]) -> "SnapshotInfo":
+        pause = fields.get("pause_us")
+        return cls(
+            name=take(fields, "name", str, ""),
+            template=take(fields, "template", str, ""),
+            memory_mib=take(fields, "memory_mib", int, 0),
+            vcpus=take(fields, "vcpus", int, 0),
+            vm=take(fields, "vm", str, ""),
+            owner_uid=take(fields, "owner_uid", int, 0),
+            created=take(fields, "created_ms", int, 0) / 1000,
+            generation=take(fields, "generation", int, 0),
+            layers=take(fields, "layers", int, 0),
+            bytes=take(fields, "bytes", int, 0),
+            own_bytes=take(fields, "own_bytes", int, 0),
+            users=[u if isinstance(u, str) else str(u) for u in take(fields, "users", list, [])],
+            verified=take(fields, "verified", bool, False),
+            secrets=take(fields, "secrets", bool, False),
+            must_match=dict(take(fields, "must_match", dict, {})),
+            pause_ms=None if pause is None else take(fields, "pause_us", int, 0) / 1000,
             raw=dict(fields),
         )

@@ -11,24 +11,32 @@ from .client import Client, default_client
 from .commands import Commands
 from .feed import Stdin
 from .filesystem import Filesystem
-from .result import ExecInfo, ExecResult, VmInfo, take
+from .result import ExecInfo, ExecResult, SnapshotInfo, VmInfo, take
 from .stream import ExecStream
 
+DEFAULT_TEMPLATE = "base"
 DEFAULT_TTL_SECONDS = 3600.0
 DEFAULT_CREATE_TIMEOUT_SECONDS = 60.0
 
 
 def create_params(
-    template: str,
+    template: Optional[str],
     name: Optional[str],
     ttl_seconds: Optional[float],
     memory_mib: Optional[int],
     vcpus: Optional[int],
     metadata: Optional[Mapping[str, str]],
     timeout_seconds: Optional[float],
+    snapshot: Optional[str] = None,
+    cold: bool = False,
+    secrets: bool = False,
 ) -> Dict[str, Any]:
     """The `vm.create` parameters (wire.md); what was not given is left out."""
     optional = {
+        "template": template if template is not None or snapshot is not None else DEFAULT_TEMPLATE,
+        "snapshot": snapshot,
+        "cold": cold or None,
+        "secrets": secrets or None,
         "name": name,
         "ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds"),
         "memory_mib": memory_mib,
@@ -36,7 +44,31 @@ def create_params(
         "metadata": dict(metadata) if metadata else None,
         "timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds"),
     }
-    return {"template": template, **{k: v for k, v in optional.items() if v is not None}}
+    return {k: v for k, v in optional.items() if v is not None}
+
+
+def fork_params(
+    count: int,
+    name: Optional[str],
+    ttl_seconds: Optional[float],
+    metadata: Optional[Mapping[str, str]],
+    timeout_seconds: Optional[float],
+    allow_secrets: bool,
+) -> Dict[str, Any]:
+    """The `vm.fork` parameters (wire.md)."""
+    optional = {
+        "count": count,
+        "name": name,
+        "ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds"),
+        "metadata": dict(metadata) if metadata is not None else None,
+        "timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds"),
+        "allow_secrets": allow_secrets or None,
+    }
+    return {k: v for k, v in optional.items() if v is not None}
+
+
+def snapshot_params(name: str, allow_secrets: bool) -> Dict[str, Any]:
+    return {"name": name, "allow_secrets": True} if allow_secrets else {"name": name}
 
 
 class Sandbox:
@@ -57,8 +89,11 @@ class Sandbox:
     @classmethod
     def create(
         cls,
-        template: str = "base",
+        template: Optional[str] = None,
         *,
+        snapshot: Optional[str] = None,
+        cold: bool = False,
+        secrets: bool = False,
         name: Optional[str] = None,
         ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
         memory_mib: Optional[int] = None,
@@ -70,7 +105,9 @@ class Sandbox:
     ) -> "Sandbox":
         """Make a VM and wait until it answers.
 
-        template: what it is made from. name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
+        template: what it is made from, default `base`: a VM of its pool, else its snapshot, else its kernel (cold: only that).
+        snapshot: instead, one of the caller's own to go on from. secrets: it will hold secrets, so fork and snapshot refuse
+        it unless allow_secrets is given. name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
         ttl_seconds: how long it may live, counted from ready; at most 30 days. memory_mib, vcpus: the template's if not
         given. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
         key: makes the call idempotent: the same key again gives the same VM. Without it the VM is ended when this
@@ -80,7 +117,7 @@ class Sandbox:
         last lines), StartFailed, Timeout, Busy, QuotaExceeded, Invalid.
         """
         client = client or default_client()
-        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds)
+        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
@@ -140,6 +177,49 @@ class Sandbox:
         params = {"timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds") or 0}
         limit = float("inf") if timeout_seconds is None else timeout_seconds + execs.TIMEOUT_MARGIN_SECONDS
         return VmInfo.from_wire(self._client.call("vm.wait", params, vm=self.id, timeout_seconds=limit))
+
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        name: Optional[str] = None,
+        ttl_seconds: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
+        allow_secrets: bool = False,
+    ) -> "List[Sandbox]":
+        """Branch the VM: count children (at most 64) in which its memory, processes and files go on from one instant.
+
+        The VM itself goes on after a short pause, and its connections live. A child's are closed; commands live on in it, and can
+        be attached by id. Each child has a hostname, machine id and random numbers of its own. name: of the child, of several
+        `name-1`, `name-2`, ... ttl_seconds, metadata: the VM's if not given. All are ready, or there are none.
+
+        A child is ended when a `with` block that it is used in is left, as one made by `create`. Raises Denied (secrets), Timeout
+        (its processes cannot be stopped), Busy (another fork or snapshot is under way), WrongState, ... .
+        """
+        params = fork_params(count, name, ttl_seconds, metadata, timeout_seconds, allow_secrets)
+        limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
+        fields = self._client.call("vm.fork", params, vm=self.id, timeout_seconds=limit, fresh=True)
+        return [self._child(VmInfo.from_wire(vm)) for vm in take(fields, "vms", list, [])]
+
+    def _child(self, info: VmInfo) -> "Sandbox":
+        child = type(self)(info.id, client=self._client, name=info.name)
+        child._owner_pid = os.getpid()
+        return child
+
+    def snapshot(self, name: str, *, allow_secrets: bool = False) -> SnapshotInfo:
+        """Keep the VM's state under a name, for `Sandbox.create(snapshot=name)`; it goes on after a short pause. Raises Exists."""
+        params = snapshot_params(name, allow_secrets)
+        fields = self._client.call("snapshot.create", params, vm=self.id, timeout_seconds=float("inf"), fresh=True)
+        return SnapshotInfo.from_wire(fields)
+
+    def pause(self) -> None:
+        """Let the VM stand still: its memory is kept, its TTL runs on. Calls to it raise WrongState meanwhile."""
+        self._client.call("vm.pause", vm=self.id)
+
+    def resume(self) -> None:
+        """Let a paused VM go on."""
+        self._client.call("vm.resume", vm=self.id)
 
     def ping(self) -> None:
         """Ask the VM's agent for a sign of life."""

@@ -16,7 +16,7 @@ from typing import Any, Deque, Dict, Iterator, NamedTuple, Optional, Union
 
 from . import errors, execs, wire
 from .client import Client
-from .connection import Connection
+from .connection import Connection, poll_wait
 from .feed import as_bytes
 from .result import ExecResult, take
 
@@ -204,7 +204,7 @@ class ExecStream:
                 return True
             poll = select.poll()
             poll.register(self._connection.fileno(), events)
-            if not poll.poll(None if timeout_seconds is None else max(int(timeout_seconds * 1000), 0)):
+            if not poll_wait(poll, None if timeout_seconds is None else max(int(timeout_seconds * 1000), 0)):
                 return False
             self._take_in()
             return True
@@ -314,7 +314,7 @@ class ExecStream:
             try:
                 if can_read:
                     poll.modify(connection.fileno(), select.POLLIN | select.POLLOUT)
-                ready = poll.poll()
+                ready = poll_wait(poll, None)
                 if can_read and any(events & ~select.POLLOUT for _, events in ready):
                     self._take_in()
             finally:
