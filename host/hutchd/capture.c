@@ -418,20 +418,41 @@ static int check(struct vm *vm, enum capture_mode mode, struct hutch_error *err)
 	return 0;
 }
 
-static void begin(struct capture *c)
+static void hold(struct capture *c)
 {
 	struct guest_link *g;
 
-	if (c->was_paused) {
-		c->begun_us = clock_us();
-		save(c);
-		return;
-	}
 	c->waiter.got = on_link;
 	c->waiter.failed = on_no_link;
 	g = guest_pool_get(&c->vm->pool, &c->waiter);
 	if (g)
 		prepare(c, g);
+}
+
+/* Where it failed, all is written in the pause. */
+static void on_ahead(void *arg, const struct hutch_error *err, const struct vmm_captured *got)
+{
+	struct vm *vm = arg;
+
+	if (!vm->capture)
+		return;
+	if (err)
+		log_debug(vm->object, "nothing written ahead: %s", err->message);
+	else
+		log_debug(vm->object, "wrote %llu KiB ahead", (unsigned long long)got->bytes >> 10);
+	hold(vm->capture);
+}
+
+static void begin(struct capture *c)
+{
+	if (c->was_paused) {
+		c->begun_us = clock_us();
+		save(c);
+	} else if (c->extents_fd >= 0) {
+		vmm_capture_ahead(c->vm->vmm, c->data_fd, on_ahead, c->vm);
+	} else {
+		hold(c);
+	}
 }
 
 struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_done *done, void *arg,

@@ -2,7 +2,7 @@
 /*
  * A VM stands still, and what it is at that instant is kept: for forks, snapshots, pauses.
  *
- *   snapshot.prepare (the user's processes frozen, the agent held) -> VMM stopped -> memory and devices written
+ *   (what can be written ahead is) -> snapshot.prepare (the user's processes frozen, the agent held) -> VMM stopped -> memory and devices written
  *   -> VMM goes on, snapshot.resume
  *
  * The image comes into being in the run directory, as VM_CAPTURE_DIR: layers of before by links, a new layer over them. The
