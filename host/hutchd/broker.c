@@ -16,6 +16,7 @@
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/listen.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/seal.h"
 #include "host/hutchd/snapshot.h"
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
@@ -186,8 +187,9 @@ static int watch_signals(struct broker *b)
 }
 
 /*
- * In this order: locks before anything is touched; the launcher forked while there is neither loop nor VM; adoption
- * before the socket, so that whoever connects sees every VM.
+ * In this order: locks before anything is touched; the launcher forked while there is neither loop nor VM; the seal before
+ * there is a second thread or anything of a guest's or client's is read; adoption before the socket, so that whoever
+ * connects sees every VM.
  */
 static int set_up(struct broker *b, struct hutch_error *err)
 {
@@ -204,6 +206,8 @@ static int set_up(struct broker *b, struct hutch_error *err)
 	b->accel = accel_create(b->loop.base, b->launcher, b->state_fd, c->accel);
 	if (!b->accel)
 		return fail(err, "cannot set up", "the accelerator check");
+	if (seal(c->has_group ? &c->group : NULL, err) < 0)
+		return -1;
 	b->worker = worker_new(&b->loop);
 	b->verified = verified_load(b->state_fd, b->host_boot_id);
 	if (!b->worker || !b->verified)

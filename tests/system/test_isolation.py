@@ -93,3 +93,19 @@ def test_required_isolation_that_is_not_there():
     assert "isolation 'seccomp' is required" in text and "'none'" in text, text
     rig = BrokerRig(start=False, args=["--require-isolation", "much"])
     assert rig.spawn().wait(10) == 2 and "namespaces" in rig.log_text()
+
+
+def test_the_broker_is_sealed():
+    """The process that reads what guests and clients say: filters, no capability but CAP_KILL, no core, all threads."""
+    with BrokerRig() as rig, rig.create() as sandbox:
+        assert sandbox.exec("echo ok").stdout == "ok\n"
+        tasks = [int(t) for t in os.listdir(f"/proc/{rig.pid}/task")]
+        for task in tasks:
+            s = status(task)
+            assert s["Seccomp"] == ["2"] and s["NoNewPrivs"] == ["1"], (task, s)
+            for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+                assert int(s[kind][0], 16) & ~(1 << 5) == 0, (task, kind)
+            assert s["Groups"] == [] or os.geteuid() != 0
+        assert "Max core file size        0                    0 " in Path(f"/proc/{rig.pid}/limits").read_text()
+        # an ordinary process of the same user could not even look into it; the launcher is another process
+        assert len(rig.launchers()) >= 1 and status(rig.launchers()[0])["Seccomp"] == ["0"]
