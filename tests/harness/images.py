@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -51,6 +52,12 @@ def base_templates() -> Path:
     atexit.register(folder.cleanup)
     build_template("base", Path(folder.name))
     return Path(folder.name)
+
+
+def is_cached(name: str) -> bool:
+    """Was the root disk of this template built here before, so that the packages it takes are there too?"""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hutch" / "images"
+    return any(cache.glob(f"{name}-*.erofs"))
 
 
 def build_empty(name: str, into: Path, work: Path, program: Optional[str] = None, cmdline: Sequence[str] = ()) -> Path:

@@ -152,3 +152,33 @@ def test_a_root_disk_that_is_none_is_told(disks):
     with disks.create(template="broken") as vm:
         failures = vm.client.call("agent.info", vm=vm.id)["failures"]
         assert len(failures) == 1 and failures[0].startswith("root disk /dev/vda: mount")
+
+
+DEBIAN = r"""
+set -e
+[ "$(python3 -c 'print(6 * 7)')" = 42 ]
+python3 -c 'import sys, json; sys.exit(json.__cached__ is None)'
+git init -q /tmp/repo && cd /tmp/repo && echo x > a && git add a && git -c user.name=n -c user.email=e commit -qm one && git log --oneline
+curl --version > /dev/null
+[ "$(ldconfig -p | grep -c 'libc.so.6 ')" = 1 ]
+[ "$(bash -lc 'echo $BASH; awk "BEGIN { print 7 }"' | tr '\n' ' ')" = "/usr/bin/bash 7 " ]
+[ "$(su app -c 'id -un; cd; pwd' | tr '\n' ' ')" = "app /home/app " ]
+[ "$(stat -c '%a %G' /etc/shadow)" = "640 shadow" ]
+mkdir /tmp/low /tmp/up /tmp/work /tmp/merged && echo below > /tmp/low/f
+mount -t overlay -o lowerdir=/tmp/low,upperdir=/tmp/up,workdir=/tmp/work overlay /tmp/merged && cat /tmp/merged/f
+truncate -s 8M /tmp/image && mkfs.ext4 -q /tmp/image && mkdir /tmp/loop && mount -o loop /tmp/image /tmp/loop && rmdir /tmp/loop/lost+found
+nft add table inet t && nft add chain inet t c '{ type filter hook input priority 0; }' && nft add rule inet t c tcp dport 22 counter drop
+nft list ruleset | grep -q 'tcp dport 22'
+: < /dev/fuse && grep -q fuse /proc/filesystems && ls /dev/net/tun
+"""
+
+
+@pytest.mark.limit(600)
+@pytest.mark.skipif(not images.is_cached("debian"), reason="hutch template build debian was never run here, and it downloads 60 MB")
+def test_debian(tmp_path):
+    images.build_template("debian", tmp_path)
+    with BrokerRig(fake=False, templates=tmp_path) as rig, rig.create(template="debian") as vm:
+        assert vm.client.call("agent.info", vm=vm.id)["failures"] == []
+        said = vm.exec(DEBIAN)
+        assert (said.exit_code, said.stderr) == (0, ""), said
+        assert said.stdout.splitlines()[-2:] == ["below", "/dev/net/tun"]
