@@ -3,6 +3,7 @@
 #include "host/hutchd/seccomp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdlib.h>
@@ -44,7 +45,6 @@ static const int refused[] = {
 	/* parts of the kernel that a VMM has no use for, and that had holes */
 	SCMP_SYS(bpf),
 	SCMP_SYS(perf_event_open),
-	SCMP_SYS(userfaultfd),
 	SCMP_SYS(add_key),
 	SCMP_SYS(request_key),
 	SCMP_SYS(keyctl),
@@ -85,6 +85,12 @@ static const int unknown[] = {SCMP_SYS(clone3), SCMP_SYS(io_uring_setup), SCMP_S
 static const unsigned namespaces[] = {CLONE_NEWNS,  CLONE_NEWUSER, CLONE_NEWPID,   CLONE_NEWNET,
 				      CLONE_NEWIPC, CLONE_NEWUTS,  CLONE_NEWCGROUP};
 
+/*
+ * As the in-VMM library calls it, to track which pages the guest writes (vmm_scan_track). What
+ * makes userfaultfd(2) of use to an attack, faults of the kernel that wait for an answer, it refuses.
+ */
+#define TRACKING (O_CLOEXEC | O_NONBLOCK | 1u /* UFFD_USER_MODE_ONLY */)
+
 static int add_refusals(scmp_filter_ctx ctx)
 {
 	int rc = 0;
@@ -96,6 +102,8 @@ static int add_refusals(scmp_filter_ctx ctx)
 	for (size_t i = 0; i < COUNT(namespaces); i++)
 		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
 				       SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
+	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(userfaultfd), 1,
+			       SCMP_A0(SCMP_CMP_NE, TRACKING));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
 			       SCMP_A0(SCMP_CMP_NE, AF_UNIX));
 	return rc;
