@@ -889,7 +889,7 @@ START_TEST(test_help)
 		ck_assert_str_eq(err, "");
 	}
 	ck_assert_int_eq(hutch(ARGV("help", "template", "build")), 0);
-	ck_assert_ptr_nonnull(strstr(out, "hutch template build NAME"));
+	ck_assert_ptr_nonnull(strstr(out, "hutch template build [OPTION]... [NAME]"));
 	ck_assert_int_eq(hutch(ARGV("help", "nosuch")), 2);
 	ck_assert_int_eq(hutch(ARGV("nosuch")), 2);
 	ck_assert_int_eq(hutch(ARGV("template")), 2);
@@ -923,6 +923,14 @@ START_TEST(test_template_build)
 	snprintf(text, sizeof(text), " --out %s/made --name made --extra\n", root);
 	ck_assert_ptr_nonnull(strstr(err, "working --agent "));
 	ck_assert_ptr_nonnull(strstr(err, text));
+	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "../made.tar.gz", "--", "-x")),
+			 0);
+	snprintf(text, sizeof(text), " --out %s/made --name made --from ../made.tar.gz -x\n", root);
+	ck_assert_ptr_nonnull(strstr(err, text));
+	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "/a/b/", "--name", "made")), 0);
+	ck_assert_ptr_nonnull(strstr(err, " --name made --from /a/b/\n"));
+	ck_assert_int_eq(hutch(ARGV("template", "build")), 2);
+	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "/")), 2);
 	ck_assert_int_eq(hutch(ARGV("template", "build", "unlisted")), 1);
 	ck_assert_ptr_nonnull(strstr(err, "unlisted"));
 	ck_assert_int_eq(hutch(ARGV("template", "build", "../x")), 2);
