@@ -48,4 +48,15 @@ void tar_in(struct conn *c, const char *vm, long n, const char *path, const char
 void tar_out(struct conn *c, const char *vm, long n, const char *path);
 void ping_under_bulk(const char *socket, const char *vm, long n, const char *path, uint64_t size);
 
+/* ---- vms.c ---- */
+
+/* vm.create and a ping of it; then its first exec: two numbers a sample, ms. */
+void vm_create_ping(struct conn *c, const char *template_name, long n,
+		    const struct exec_start *start);
+/* One vm.fork of count children, until each has answered an exec: ms. */
+void fork_exec(const char *socket, const char *vm, long n, long count,
+	       const struct exec_start *start);
+/* The longest silence of a command that writes all the time, around a vm.fork and in the 100 ms before it: two numbers, ms. */
+void fork_gap(const char *socket, const char *vm, long n, const struct exec_start *start);
+
 #endif

@@ -7,6 +7,7 @@ import tarfile
 import time
 
 import peers
+from machine import Absent
 from samples import rank
 
 
@@ -217,7 +218,7 @@ class Boot(Figure):
     def turn(self, samples, quick):
         from hutch import Sandbox
         t = time.perf_counter()
-        sbx = Sandbox.create(template="base", ttl_seconds=60)
+        sbx = Sandbox.create(template="base", ttl_seconds=60, cold=True)
         samples.add("boot_cold_ms", [(time.perf_counter() - t) * 1e3], "ms")
         t = time.perf_counter()
         sbx.kill()
@@ -225,6 +226,7 @@ class Boot(Figure):
 
 
 class RunCli(Figure):
+    """A VM for one command, by the CLI: created, used, ended. No pool."""
     names = ("run_cli_ms",)
 
     def turn(self, samples, quick):
@@ -245,6 +247,125 @@ class Agent(Figure):
             samples.add("agent_rss_kib", [sbx.agent_info()["rss_kib"]], "KiB")
             self.rig.measure("hold", self.rig.socket, sbx.id, "64", "sleep", "60")
             samples.add("agent_rss_64_execs_kib", [sbx.agent_info()["rss_kib"]], "KiB")
+
+
+def pairs(values):
+    """What a mode of hutch-bench that prints two numbers a sample printed."""
+    return values[0::2], values[1::2]
+
+
+class CreateRestored(Figure):
+    """From vm.create to a ping's answer, from the template's snapshot; then the first exec of `true`. No pool."""
+    names = ("create_cold_ms", "first_exec_cold_ms")
+
+    def open(self):
+        self.rig.need_snapshot()
+
+    def turn(self, samples, quick):
+        create, first = pairs(self.rig.measure("create", self.rig.socket, "base", "2" if quick else "4", "true"))
+        samples.add("create_cold_ms", create, "ms")
+        samples.add("first_exec_cold_ms", first, "ms")
+
+
+class CreatePool(Figure):
+    """The same with a VM of the pool, which is full and at rest before each sample; and `hutch run` with one."""
+    names = ("create_pool_ms", "first_exec_pool_ms", "run_cli_pool_ms")
+    size = 2
+
+    def open(self):
+        self.rig.need_snapshot()
+
+    def turn(self, samples, quick):
+        with self.rig.pool(self.size) as pool:
+            for _ in range(2 if quick else 4):
+                pool.wait_full()
+                create, first = pairs(self.rig.measure("create", self.rig.socket, "base", "1", "true"))
+                samples.add("create_pool_ms", create, "ms")
+                samples.add("first_exec_pool_ms", first, "ms")
+                pool.wait_full()
+                samples.add("run_cli_pool_ms", self.rig.measure("spawn", "1", self.rig.bin("hutch"), "run", "--", "true"), "ms")
+
+
+class ForkPause(Figure):
+    """The longest silence of a process that writes every ms, while its VM is forked with 26 MiB dirty; and without a fork."""
+    names = ("fork_pause_ms", "fork_no_pause_ms")
+
+    def open(self):
+        self.rig.need_snapshot()
+        self.tick = self.rig.bin("hutch-bench-tick")
+        if not os.path.exists(self.tick):
+            raise Absent("hutch-bench-tick is not built")
+
+    def turn(self, samples, quick):
+        from hutch import Sandbox
+        with Sandbox.create(template="base", ttl_seconds=120) as sbx:
+            sbx.filesystem.upload(self.tick, "/tmp/tick")
+            gap, usual = pairs(self.rig.measure("fork-gap", self.rig.socket, sbx.id, "1", "/tmp/tick", "26"))
+        samples.add("fork_pause_ms", gap, "ms")
+        samples.add("fork_no_pause_ms", usual, "ms")
+
+
+class Forks(Figure):
+    """From vm.fork to the answer of an exec of `true` in each child; a named snapshot."""
+    names = ("fork_child_exec_ms", "fork20_exec_ms", "snapshot_ms")
+
+    def open(self):
+        from hutch import Sandbox
+        self.rig.need_snapshot()
+        self.parent = Sandbox.create(template="base", ttl_seconds=3600)
+        self.parent.exec(["true"])
+
+    def turn(self, samples, quick):
+        one = self.rig.measure("fork", self.rig.socket, self.parent.id, "2", "1", "true")
+        samples.add("fork_child_exec_ms", one, "ms")
+        samples.add("fork20_exec_ms", self.rig.measure("fork", self.rig.socket, self.parent.id, "1", "20", "true"), "ms")
+        t = time.perf_counter()
+        self.parent.snapshot("bench")
+        samples.add("snapshot_ms", [(time.perf_counter() - t) * 1e3], "ms")
+        self.parent.client.delete_snapshot("bench")
+
+
+class Idle(Figure):
+    """What an idle child of a fork costs: memory of its VMM that nobody shares, and processor time."""
+    names = ("idle_private_mib", "idle_cpu_pct")
+    children, settle_seconds, seconds = 4, 2, 3
+
+    def open(self):
+        from hutch import Sandbox
+        self.rig.need_snapshot()
+        self.parent = Sandbox.create(template="base", ttl_seconds=3600)
+        self.round = 0
+
+    def turn(self, samples, quick):
+        self.round += 1
+        if (self.round - 1) % 5 != 0:
+            return
+        kids = self.parent.fork(self.children)
+        try:
+            pids = [k.info().pid for k in kids]
+            time.sleep(self.settle_seconds)
+            before, start = [run_ns(p) for p in pids], time.monotonic()
+            time.sleep(self.seconds)
+            elapsed = (time.monotonic() - start) * 1e9
+            samples.add("idle_cpu_pct", [(run_ns(p) - b) / elapsed * 100 for p, b in zip(pids, before)], "%")
+            samples.add("idle_private_mib", [private_kib(p) / 1024 for p in pids], "MiB")
+        finally:
+            for k in kids:
+                k.kill()
+
+
+def run_ns(pid):
+    """Processor time of a process and its threads (proc(5), schedstat)."""
+    total = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/schedstat" % (pid, task)) as f:
+            total += int(f.read().split()[0])
+    return total
+
+
+def private_kib(pid):
+    with open("/proc/%d/smaps_rollup" % pid) as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith("Private_"))
 
 
 class Spawn(Figure):
@@ -289,5 +410,5 @@ class RunscExec(Peer):
     names, peer = ("peer_runsc_exec_ms",), peers.RunscExec
 
 
-ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, Boot, Spawn, Agent, PtyEcho, Parallel,
-       PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar)
+ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, CreateRestored, CreatePool, ForkPause,
+       Forks, Idle, Boot, Spawn, Agent, PtyEcho, Parallel, PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar)

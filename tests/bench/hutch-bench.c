@@ -165,11 +165,13 @@ static int usage(void)
 	fputs("usage: hutch-bench spawn N COMMAND...\n"
 	      "       hutch-bench ping|pty-echo SOCKET VM N\n"
 	      "       hutch-bench exec|hold|ping-under SOCKET VM N COMMAND...\n"
-	      "       hutch-bench parallel SOCKET VM N WIDTH COMMAND...\n"
+	      "       hutch-bench parallel|fork SOCKET VM N COUNT COMMAND...\n"
+	      "       hutch-bench fork-gap SOCKET VM N COMMAND...\n"
+	      "       hutch-bench create SOCKET TEMPLATE N COMMAND...\n"
 	      "       hutch-bench file-in|file-rw|ping-under-bulk SOCKET VM N PATH BYTES\n"
 	      "       hutch-bench file-out|tar-out SOCKET VM N PATH\n"
 	      "       hutch-bench tar-in SOCKET VM N PATH ARCHIVE\n"
-	      "file-in, file-out: MiB/s; tar-in, tar-out: s; all others: ms. VM is '' when SOCKET is an agent's\n"
+	      "file-in, file-out: MiB/s; tar-in, tar-out: s; all others: ms (create, fork-gap: two numbers). VM is '' when SOCKET is an agent's\n"
 	      "own.\n",
 	      stderr);
 	return 2;
@@ -178,7 +180,7 @@ static int usage(void)
 static int exec_mode(const char *mode, char **argv, int argc, long n)
 {
 	struct exec_start start = {.drain_ms = HUTCH_DEFAULT_DRAIN_MS};
-	int at = strcmp(mode, "parallel") == 0 ? 6 : 5;
+	int at = strcmp(mode, "parallel") == 0 || strcmp(mode, "fork") == 0 ? 6 : 5;
 
 	if (argc <= at)
 		return usage();
@@ -188,6 +190,12 @@ static int exec_mode(const char *mode, char **argv, int argc, long n)
 		calls(dial(argv[2]), "exec.start", argv[3], &start, n);
 	else if (strcmp(mode, "hold") == 0)
 		hold(dial(argv[2]), argv[3], &start, n);
+	else if (strcmp(mode, "create") == 0)
+		vm_create_ping(dial(argv[2]), argv[3], n, &start);
+	else if (strcmp(mode, "fork") == 0)
+		fork_exec(argv[2], argv[3], n, strtol(argv[5], NULL, 10), &start);
+	else if (strcmp(mode, "fork-gap") == 0)
+		fork_gap(argv[2], argv[3], n, &start);
 	else if (strcmp(mode, "ping-under") == 0)
 		ping_under_output(argv[2], argv[3], &start, n);
 	else if (strcmp(mode, "parallel") == 0)

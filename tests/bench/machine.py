@@ -5,10 +5,34 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 
 
 class Absent(Exception):
     """A figure cannot be taken here; the text says why."""
+
+
+class Pool:
+    """A warm pool of base, while a figure is taken."""
+
+    def __init__(self, size):
+        from hutch import default_client
+        self.client, self.size = default_client(), size
+
+    def __enter__(self):
+        self.client.set_pool("base", self.size)
+        return self
+
+    def __exit__(self, *exc):
+        self.client.set_pool("base", 0)
+
+    def wait_full(self):
+        for _ in range(1500):
+            pool = self.client.pools()[0]
+            if pool["ready"] == self.size and pool["starting"] == 0:
+                return
+            time.sleep(0.02)
+        raise RuntimeError("the pool does not fill: %r" % pool)
 
 
 class Rig:
@@ -73,6 +97,17 @@ class Rig:
             except HutchError as e:
                 raise Absent("no VM of 2 GiB: %s" % e)
         return self._large
+
+    def pool(self, size):
+        return Pool(size)
+
+    def need_snapshot(self):
+        """Figures of restored VMs make no sense where the template boots its kernel."""
+        from hutch import default_client
+        for t in default_client().templates():
+            if t["name"] == "base" and t.get("snapshot", {}).get("fits"):
+                return
+        raise Absent("the template has no snapshot that fits")
 
     def measure(self, *args):
         """Run hutch-bench; it prints one sample a line."""
