@@ -20,6 +20,7 @@ from typing import BinaryIO, Callable, Iterator
 from common import Refused
 
 MAX_LINKS = 40  # followed on the way to one path, as in Linux
+MAX_SPARSE = 1 << 30  # of a file with holes, which is held in memory
 XATTR = "SCHILY.xattr."  # how GNU tar, star, bsdtar and docker name extended attributes in a pax header
 
 
@@ -158,6 +159,8 @@ class Tree:
             raise Refused(f"{archive}: {m.name} is of an unknown kind, {m.type!r}")
         entry = Entry(kind | (m.mode & 0o7777), m.uid, m.gid, mtime=max(0, int(m.mtime)), xattrs=read_xattrs(m))
         if kind == stat.S_IFREG and m.sparse:
+            if m.size > MAX_SPARSE:
+                raise Refused(f"{archive}: {m.name} is a sparse file of {m.size >> 20} MiB, more than {MAX_SPARSE >> 20}")
             entry.data = tar.extractfile(m).read()
         elif kind == stat.S_IFREG:
             entry.source, entry.offset, entry.size = archive, m.offset_data, m.size
@@ -245,6 +248,8 @@ def uncompressed(archive: Path, work: Path) -> Path:
         head = f.read(6)
     out = work / "archive.tar"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
+        if not shutil.which("zstd"):
+            raise Refused(f"{archive} is compressed by zstd, a program that is not here: install zstd")
         subprocess.run(["zstd", "-dqf", archive, "-o", out], check=True, stderr=subprocess.PIPE)
         return out
     for magic, opener in MAGICS:
