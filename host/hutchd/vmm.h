@@ -48,8 +48,9 @@ struct vmm_extent {
 /*
  * Where a VM goes on from: a base (all of its RAM, holes are zeros), the layers over it, oldest
  * first, and the state of its devices (at most VMM_MAX_DEVICE_STATE bytes). All descriptors are
- * borrowed during vmm_start; base_fd and data_fd must be open read-only (HUTCH_E_INVALID), since
- * the VMM gets them.
+ * borrowed during vmm_start; those of memory must be open read-only (HUTCH_E_INVALID), since the
+ * VMM gets them, and nobody may have their files open for writing (HUTCH_E_STATE): whoever got
+ * into the VMM that wrote them could go on writing.
  */
 #define VMM_MAX_LAYERS	     LAUNCH_MAX_LAYERS
 #define VMM_MAX_DEVICE_STATE (1u << 20)

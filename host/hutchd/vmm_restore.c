@@ -22,6 +22,28 @@ static int check_read_only(int fd, const char *what, struct hutch_error *err)
 	return 0;
 }
 
+/*
+ * The VMM that wrote a file may be in foreign hands, and may have kept it open. A read lease is
+ * given only where nobody has the file open for writing (fcntl_locking(2), F_SETLEASE); where the
+ * file system or the owner allows no lease, nothing is known.
+ */
+static int check_unwritten(int fd, const char *what, struct hutch_error *err)
+{
+	if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
+		fcntl(fd, F_SETLEASE, F_UNLCK);
+		return 0;
+	}
+	if (errno != EAGAIN)
+		return 0;
+	return hutch_error_set(err, HUTCH_E_STATE, 0,
+			       "%s is still open for writing in some process", what);
+}
+
+static int check_memory(int fd, const char *what, struct hutch_error *err)
+{
+	return check_read_only(fd, what, err) < 0 || check_unwritten(fd, what, err) < 0 ? -1 : 0;
+}
+
 /* All of from into the pipe, whose reader is not there yet: it holds size bytes. */
 static int fill_pipe(int from, int to, size_t size)
 {
@@ -77,13 +99,13 @@ int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct 
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
 				       "%zu memory layers, where %u are possible", r->nlayers,
 				       VMM_MAX_LAYERS);
-	if (check_read_only(r->base_fd, "the memory", err) < 0)
+	if (check_memory(r->base_fd, "the memory", err) < 0)
 		return -1;
 	fds[SPAWN_FD_BASE] = r->base_fd;
 	*nfds = SPAWN_FD_LAYERS;
 	for (size_t i = 0; i < r->nlayers; i++) {
-		if (check_read_only(r->layers[i].data_fd, "a memory layer", err) < 0 ||
-		    check_read_only(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
+		if (check_memory(r->layers[i].data_fd, "a memory layer", err) < 0 ||
+		    check_memory(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
 			return -1;
 		fds[(*nfds)++] = r->layers[i].data_fd;
 		fds[(*nfds)++] = r->layers[i].extents_fd;

@@ -389,7 +389,7 @@ START_TEST(restored_and_stopped)
 }
 END_TEST
 
-static void spoil(struct vmm_restore *r, struct vmm_layer *layer, int how)
+static void spoil(struct vmm_restore *r, struct vmm_layer *layer, int how, int *held)
 {
 	switch (how) {
 	case 0:
@@ -415,23 +415,30 @@ static void spoil(struct vmm_restore *r, struct vmm_layer *layer, int how)
 		r->device_fd = file("state", O_RDWR);
 		ck_assert_int_eq(ftruncate(r->device_fd, VMM_MAX_DEVICE_STATE + 1), 0);
 		break;
+	case 6:
+		*held = file("data", O_WRONLY);
+		break;
+	case 7:
+		*held = file("base", O_RDWR);
+		break;
 	default:
 		ck_abort();
 	}
 }
-#define SPOILED 6
+#define SPOILED 8
 
 START_TEST(images_that_are_none)
 {
 	struct vmm_layer layer;
 	struct vmm_restore r;
 	struct hutch_error err;
-	int fds = rig_count_fds();
+	int fds = rig_count_fds(), held = -1;
 
 	make_image(&r, &layer);
-	spoil(&r, &layer, _i);
+	spoil(&r, &layer, _i, &held);
 	ck_assert(!start("", &r, &err));
-	ck_assert_int_eq(err.kind, HUTCH_E_INVALID);
+	ck_assert_int_eq(err.kind, held < 0 ? HUTCH_E_INVALID : HUTCH_E_STATE);
+	fd_close(&held);
 	close_image(&r, &layer);
 	ck_assert_int_eq(rig_count_fds(), fds);
 }
