@@ -9,6 +9,7 @@
 
 void api_ping(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_broker_info(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_broker_limits(struct client *c, const struct msg_call *call, struct vm *vm);
 
 void api_vm_create(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_vm_info(struct client *c, const struct msg_call *call, struct vm *vm);

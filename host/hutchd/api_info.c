@@ -83,3 +83,20 @@ void api_broker_info(struct client *c, const struct msg_call *call, struct vm *v
 	mp_map_end(&b);
 	client_reply_buf(c, &b);
 }
+
+void api_broker_limits(struct client *c, const struct msg_call *call, struct vm *vm)
+{
+	struct mp_buf b;
+
+	(void)call;
+	(void)vm;
+	mp_buf_init(&b, HUTCH_MAX_RESULT + HUTCH_FRAME_HEADER);
+	mp_frame_begin(&b);
+	mp_map_begin(&b);
+	mp_kv_uint(&b, "uid", c->uid);
+	mp_kv_bool(&b, "exempt", c->admin);
+	mp_key(&b, "limits");
+	limits_put(&b, c->b, c->uid);
+	mp_map_end(&b);
+	client_reply_buf(c, &b);
+}

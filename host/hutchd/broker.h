@@ -55,6 +55,7 @@ struct broker {
 	uint64_t next_client;
 
 	struct event sigterm, sigint;
+	struct limit_rates rates;
 	bool stopping;
 	bool launcher_lost;
 };

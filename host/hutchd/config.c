@@ -163,12 +163,6 @@ int config_set(struct config *c, const char *key, const char *value, struct hutc
 	} else if (strcmp(key, "log_format") == 0) {
 		rc = get_word(key, value, formats, &i, err);
 		c->log_json = i == 1;
-	} else if (strcmp(key, "max_vms") == 0) {
-		rc = get_uint(key, value, 1, 65536, &n, err);
-		c->max_vms = (unsigned)n;
-	} else if (strcmp(key, "max_clients") == 0) {
-		rc = get_uint(key, value, 1, 65536, &n, err);
-		c->max_clients = (unsigned)n;
 	} else if (strcmp(key, "default_ttl_ms") == 0) {
 		rc = get_uint(key, value, 1, HUTCH_MAX_TTL_MS, &c->default_ttl_ms, err);
 	} else if (strcmp(key, "ready_fd") == 0) {
@@ -182,7 +176,7 @@ int config_set(struct config *c, const char *key, const char *value, struct hutc
 		rc = set_vm_uids(c, value, err);
 	} else if (strcmp(key, "require_isolation") == 0) {
 		rc = set_isolation(c, value, err);
-	} else {
+	} else if ((rc = limits_set(&c->limits, key, value, err)) > 0) {
 		rc = hutch_error_set(err, HUTCH_E_INVALID, 0, "there is no setting '%s'", key);
 	}
 	return rc;
@@ -250,13 +244,12 @@ void config_defaults(struct config *c)
 	*c = (struct config){
 		.accel = ACCEL_AUTO,
 		.log_level = LOG_LEVEL_INFO,
-		.max_vms = 2048,
-		.max_clients = 1024,
 		.default_ttl_ms = HUTCH_DEFAULT_TTL_MS,
 		.ready_fd = -1,
 		.first_vm_uid = CONFIG_FIRST_VM_UID,
 		.vm_uids = CONFIG_VM_UIDS,
 	};
+	limits_defaults(&c->limits);
 }
 
 static int set_default(char *out, struct hutch_error *err, const char *fmt, const char *a,

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "host/hutchd/jail.h"
+#include "host/hutchd/limits.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/vmm.h"
 
@@ -27,7 +28,7 @@ struct config {
 	enum vmm_accel accel;
 	enum log_level log_level;
 	bool log_json;
-	unsigned max_vms, max_clients;
+	struct limit_values limits;
 	uint64_t default_ttl_ms;
 	uint32_t admin_uids[CONFIG_ADMINS];
 	unsigned admin_count;

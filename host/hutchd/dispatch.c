@@ -12,6 +12,7 @@ static const struct method methods[] = {
 	{"ping", METHOD_EITHER, METHOD_REPEAT, api_ping},
 
 	{"broker.info", METHOD_BROKER, 0, api_broker_info},
+	{"broker.limits", METHOD_BROKER, 0, api_broker_limits},
 	{"vm.create", METHOD_BROKER, 0, api_vm_create},
 	{"vm.info", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_info},
 	{"vm.list", METHOD_BROKER, 0, api_vm_list},
@@ -75,7 +76,9 @@ static int check(struct client *c, const struct method *m, const struct msg_call
 		return 0;
 	}
 	*vm = vm_find(c->b, c->uid, call->vm, err);
-	return *vm ? 0 : -1;
+	if (!*vm)
+		return -1;
+	return m->where == METHOD_RELAY ? limits_check_call(c, err) : 0;
 }
 
 void dispatch_call(struct client *c, const struct frame *f, const uint8_t *payload)

@@ -39,16 +39,12 @@ static bool allowed(const struct broker *b, int fd, const struct ucred *peer)
 }
 
 /* Tell a client that is one too many, if its socket takes it at once. */
-static void refuse_busy(struct broker *b, int fd)
+static void refuse(int fd, const struct hutch_error *err)
 {
-	struct hutch_error err;
 	struct mp_buf buf;
 
-	hutch_error_clear(&err);
-	hutch_error_set(&err, HUTCH_E_BUSY, 0,
-			"there are %u clients, as many as max_clients allows", b->client_count);
 	mp_buf_init(&buf, HUTCH_MAX_ERROR + HUTCH_FRAME_HEADER);
-	if (msg_error_encode(&buf, &err) == 0)
+	if (msg_error_encode(&buf, err) == 0)
 		(void)!send(fd, buf.data, buf.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 	mp_buf_free(&buf);
 }
@@ -57,15 +53,17 @@ static void admit(struct broker *b, int fd)
 {
 	struct ucred peer = {.uid = (uid_t)-1};
 	socklen_t len = sizeof(peer);
+	struct hutch_error err;
 
+	hutch_error_clear(&err);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || !allowed(b, fd, &peer)) {
 		log_warn("broker", "refused a client of uid %u (pid %d)", (unsigned)peer.uid,
 			 (int)peer.pid);
 		fd_close(&fd);
-	} else if (b->client_count >= b->config->max_clients) {
-		log_warn("broker", "refused a client of uid %u: too many clients",
-			 (unsigned)peer.uid);
-		refuse_busy(b, fd);
+	} else if (limits_check_client(b, peer.uid, &err) < 0) {
+		log_warn("broker", "refused a client of uid %u: %s", (unsigned)peer.uid,
+			 err.message);
+		refuse(fd, &err);
 		fd_close(&fd);
 	} else if (!client_new(b, fd, peer.uid, peer.pid)) {
 		log_error("broker", "out of memory for a client");

@@ -290,9 +290,6 @@ static int check_spec(struct broker *b, const struct vm_spec *spec, struct hutch
 		return hutch_error_set(err, HUTCH_E_START_FAILED, 0,
 				       "the launcher has died; hutchd ends, to be started again");
 	}
-	if (b->vm_count >= b->config->max_vms)
-		return hutch_error_set(err, HUTCH_E_BUSY, 0,
-				       "there are %u VMs, as many as max_vms allows", b->vm_count);
 	if (!vm_metadata_valid(spec->metadata))
 		return hutch_error_set(err, HUTCH_E_INVALID, 0, "the metadata is not UTF-8");
 	other = spec->name[0] ? find_own_name(b, spec->owner, spec->name, false) : NULL;
@@ -311,6 +308,9 @@ static struct vm *make(struct broker *b, const struct vm_spec *spec, struct vm_o
 
 	if (fill_record(&r, b, spec, origin) < 0)
 		goto no_memory;
+	if (limits_check_vm(b, spec->owner, r.memory_mib, r.vcpus, true, err) < 0 ||
+	    limits_take_create(b, spec->owner, err) < 0)
+		goto fail;
 	fd = dir_make(b->vms_fd, r.id);
 	if (fd < 0) {
 		hutch_error_set(err, HUTCH_E_IO, errno,
@@ -379,8 +379,11 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 		    0)
 		return NULL;
 	if (origin.im && origin.optional) {
-		struct vm *vm = warm_pool_take(b, &spec, origin.im, err);
+		struct vm *vm = NULL;
 
+		if (limits_check_vm(b, owner, origin.im->traits.memory_mib, origin.im->traits.vcpus,
+				    false, err) == 0)
+			vm = warm_pool_take(b, &spec, origin.im, err);
 		if (vm || err->kind) {
 			vm_origin_free(&origin);
 			return vm;

@@ -37,7 +37,7 @@ START_TEST(file)
 	ck_assert_int_eq(c.accel, ACCEL_TCG);
 	ck_assert_int_eq(c.log_level, LOG_LEVEL_DEBUG);
 	ck_assert(c.log_json);
-	ck_assert_uint_eq(c.max_vms, 12);
+	ck_assert_uint_eq(c.limits.max_vms, 12);
 	ck_assert_uint_eq(c.admin_count, 3);
 	ck_assert_uint_eq(c.admin_uids[2], 9);
 	ck_assert_uint_eq(c.default_ttl_ms, 5000);
@@ -91,7 +91,7 @@ START_TEST(later_places_win)
 	ck_assert_str_eq(c.socket, "/env");
 	ck_assert_int_eq(load(opt, config, path, NULL), CONFIG_RUN);
 	ck_assert_str_eq(c.socket, "/opt");
-	ck_assert_uint_eq(c.max_vms, 5);
+	ck_assert_uint_eq(c.limits.max_vms, 5);
 	unlink(path);
 	ck_assert_int_eq(load(config, path, NULL, NULL), CONFIG_BAD);
 	ck_assert_ptr_nonnull(strstr(err.message, path));

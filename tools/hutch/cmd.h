@@ -5,6 +5,7 @@
 
 #include "tools/hutch/cli.h"
 
+extern const struct command cmd_limits;
 extern const struct command cmd_create, cmd_exec, cmd_run, cmd_ls, cmd_info, cmd_kill, cmd_ttl,
 	cmd_doctor, cmd_cp, cmd_fs_ls, cmd_fs_stat, cmd_fs_cat, cmd_fs_write, cmd_fs_mkdir,
 	cmd_fs_rm, cmd_fs_mv, cmd_fs_watch, cmd_shell, cmd_attach, cmd_ps, cmd_signal, cmd_cancel,

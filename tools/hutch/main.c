@@ -47,6 +47,7 @@ const struct command *const commands[] = {
 	&cmd_template_ls,
 	&cmd_template_rm,
 	&cmd_doctor,
+	&cmd_limits,
 	&cmd_version,
 	&cmd_help,
 	NULL,
