@@ -72,7 +72,7 @@ struct vmm {
 	bool stopped; /* the guest, as QMP last said */
 	struct vmm_ops *ops;
 	struct vmm_saving *saving; /* a capture that is under way */
-	int fdset;		   /* that it gave to QEMU; 0: none */
+	struct vmm_state_file state_file;
 	vmm_captured_fn *captured;
 	void *captured_arg;
 	bool *freed; /* set by vmm_free, while a callback runs that may call it */
@@ -360,10 +360,15 @@ static void connect_qmp(struct vmm *v)
 {
 	set_state(v, VMM_CONNECTING);
 	v->qmp = qmp_connect(v->base, v->config.rundir_fd, "qmp", &qmp_callbacks, v);
-	if (v->qmp)
+	if (v->qmp) {
 		set_limit(v, v->config.qmp_timeout_ms);
-	else
+	} else if (errno == ECONNREFUSED) {
+		/* Nobody listens any more: it has ended, which is told in a moment. */
+		v->qmp_closed = true;
+		set_limit(v, EXIT_AFTER_EOF_MS);
+	} else {
 		fail(v, "qmp", "connect to the VMM's QMP socket: %s", strerror(errno));
+	}
 }
 
 /* ---- start ---- */
@@ -420,7 +425,7 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->launcher = launcher;
 	v->cb = cb;
 	v->arg = arg;
-	v->pidfd = -1;
+	v->pidfd = v->state_file.fd = -1;
 	v->start_us = now_us();
 	v->exit_event = event_new(base, -1, 0, on_exit_event, v);
 	v->limit_event = event_new(base, -1, 0, on_limit, v);
@@ -592,8 +597,9 @@ static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_
 {
 	struct vmm *v = arg;
 	bool freed = false;
-	int fdset = v->fdset;
+	int used = v->state_file.used;
 
+	v->state_file.used = 0;
 	v->saving = NULL;
 	v->freed = &freed;
 	v->captured(v->captured_arg, err, captured);
@@ -601,8 +607,8 @@ static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_
 		return;
 	v->freed = NULL;
 	/* After what the callback has asked for: a guest that waits to go on comes first. */
-	if (v->qmp && fdset)
-		vmm_saving_tidy(v->qmp, fdset);
+	if (v->qmp && used)
+		vmm_saving_tidy(v->qmp, used);
 }
 
 static struct qmp *begin_capture(struct vmm *v, vmm_captured_fn *done, void *arg)
@@ -613,7 +619,6 @@ static struct qmp *begin_capture(struct vmm *v, vmm_captured_fn *done, void *arg
 	}
 	v->captured = done;
 	v->captured_arg = arg;
-	v->fdset = 0;
 	return v->state == VMM_UP ? v->qmp : NULL;
 }
 
@@ -629,7 +634,8 @@ void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn
 {
 	struct qmp *q = begin_capture(v, done, arg);
 
-	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, to, &v->fdset, on_saved, v);
+	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, to, to->data_fd,
+				     &v->state_file, on_saved, v);
 	check_capture(v);
 }
 
@@ -637,7 +643,8 @@ void vmm_capture_ahead(struct vmm *v, int data_fd, vmm_captured_fn *done, void *
 {
 	struct qmp *q = begin_capture(v, done, arg);
 
-	v->saving = vmm_saving_ahead(v->base, v->config.rundir_fd, q, data_fd, on_saved, v);
+	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, NULL, data_fd, &v->state_file,
+				     on_saved, v);
 	check_capture(v);
 }
 
@@ -669,6 +676,7 @@ void vmm_free(struct vmm *v)
 	qmp_free(v->qmp);
 	vmm_ops_free(v->ops);
 	vmm_saving_free(v->saving);
+	fd_close(&v->state_file.fd);
 	vmm_lease_free(v->lease);
 	if (v->exit_event)
 		event_free(v->exit_event);

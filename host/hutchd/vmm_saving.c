@@ -36,9 +36,9 @@ struct vmm_saving {
 	struct event_base *base;
 	struct qmp *qmp; /* NULL: freed */
 	bool memory_busy, device_busy;
-	int fdset;
-	int ctl;   /* -1: not connected */
-	int state; /* memory that QEMU writes the state of the devices to; -1: not made */
+	bool ahead;
+	int ctl; /* -1: not connected */
+	struct vmm_state_file *file;
 	int device_fd;
 	struct event *ctl_event, *limit, *soon;
 	struct linebuf in;
@@ -171,7 +171,6 @@ static int start_memory(struct vmm_saving *s, int rundir_fd, const char *line, c
 
 static void end_device(struct vmm_saving *s)
 {
-	fd_close(&s->state);
 	s->device_busy = false;
 	s->result.device_us = now_us() - s->start_us;
 	check_done(s);
@@ -183,7 +182,7 @@ static void store_state(struct vmm_saving *s)
 	struct stat st;
 	char *data;
 
-	if (fstat(s->state, &st) < 0 || st.st_size <= 0 ||
+	if (fstat(s->file->fd, &st) < 0 || st.st_size <= 0 ||
 	    st.st_size > (off_t)VMM_MAX_DEVICE_STATE) {
 		SAVING_FAILED(s, HUTCH_E_TOO_LARGE, 0,
 			      "a state of the devices of %lld bytes, where 1 to %u are possible",
@@ -192,7 +191,7 @@ static void store_state(struct vmm_saving *s)
 	}
 	data = malloc((size_t)st.st_size);
 	/* pread: what it was cut to meanwhile, if it was. */
-	if (!data || pread(s->state, data, (size_t)st.st_size, 0) != (ssize_t)st.st_size ||
+	if (!data || pread(s->file->fd, data, (size_t)st.st_size, 0) != (ssize_t)st.st_size ||
 	    write_all(s->device_fd, data, (size_t)st.st_size) < 0)
 		SAVING_FAILED(s, HUTCH_E_IO, errno, "the state of the devices: %s",
 			      strerror(errno));
@@ -207,6 +206,7 @@ static void on_device_saved(void *arg, const json_t *value, const char *error)
 		store_state(s);
 	else
 		SAVING_FAILED(s, HUTCH_E_INTERNAL, 0, "the state of the devices: %s", error);
+	fd_close(&s->file->fd);
 	end_device(s);
 }
 
@@ -220,40 +220,67 @@ static int device_command(struct vmm_saving *s, const char *name, json_t *args, 
 	return qmp_command_fd(s->qmp, name, args, fd, QMP_MS, done, s);
 }
 
-static void on_fd_added(void *arg, const json_t *value, const char *error)
+static void device_failed(struct vmm_saving *s, const char *why)
 {
-	struct vmm_saving *s = arg;
-	char path[32];
-
-	if (!value) {
-		SAVING_FAILED(s, HUTCH_E_INTERNAL, 0, "the state of the devices: %s", error);
-		end_device(s);
-		return;
-	}
-	snprintf(path, sizeof(path), "/dev/fdset/%d", s->fdset);
-	if (device_command(s, "xen-save-devices-state",
-			   json_pack("{s:s,s:b}", "filename", path, "live", 0), -1,
-			   on_device_saved) == 0)
-		return;
-	SAVING_FAILED(s, HUTCH_E_IO, errno, "the state of the devices: %s", strerror(errno));
+	SAVING_FAILED(s, HUTCH_E_INTERNAL, 0, "the state of the devices: %s", why);
+	fd_close(&s->file->fd);
 	end_device(s);
 }
 
-/* QEMU wants it write-only, and a file, since it cuts it to nothing first. */
-static int start_device(struct vmm_saving *s)
+static void save_state(struct vmm_saving *s)
 {
+	char path[32];
+
+	s->file->used = s->file->fdset;
+	snprintf(path, sizeof(path), "/dev/fdset/%d", s->file->fdset);
+	if (device_command(s, "xen-save-devices-state",
+			   json_pack("{s:s,s:b}", "filename", path, "live", 0), -1,
+			   on_device_saved) < 0)
+		device_failed(s, strerror(errno));
+}
+
+static void on_fd_added(void *arg, const json_t *value, const char *error)
+{
+	struct vmm_saving *s = arg;
+
+	if (!value)
+		device_failed(s, error);
+	else if (s->ahead)
+		end_device(s);
+	else
+		save_state(s);
+}
+
+/* QEMU wants it write-only, and a file, since it cuts it to nothing first. */
+static int give_file(struct vmm_saving *s)
+{
+	static int last = FIRST_FDSET;
 	char path[40];
 	int fd, r;
 
-	s->device_busy = true;
-	s->state = memfd_create("hutch-device-state", MFD_CLOEXEC);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->state);
-	fd = s->state < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+	last = last == LAST_FDSET ? FIRST_FDSET : last + 1;
+	s->file->fdset = last;
+	s->file->fd = memfd_create("hutch-device-state", MFD_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->file->fd);
+	fd = s->file->fd < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	r = device_command(s, "add-fd", json_pack("{s:i}", "fdset-id", s->fdset), fd, on_fd_added);
+	r = device_command(s, "add-fd", json_pack("{s:i}", "fdset-id", last), fd, on_fd_added);
 	fd_close(&fd);
 	return r;
+}
+
+static void start_device(struct vmm_saving *s)
+{
+	s->device_busy = true;
+	if (s->file->fd < 0) {
+		if (give_file(s) < 0)
+			device_failed(s, strerror(errno));
+	} else if (s->ahead) {
+		end_device(s);
+	} else {
+		save_state(s);
+	}
 }
 
 /* ---- both ---- */
@@ -272,7 +299,6 @@ void vmm_saving_free(struct vmm_saving *s)
 	free_event(s->limit);
 	free_event(s->soon);
 	fd_close(&s->ctl);
-	fd_close(&s->state);
 	fd_close(&s->device_fd);
 	linebuf_free(&s->in);
 	free(s);
@@ -315,15 +341,11 @@ static void start(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_
 		end_memory(s);
 		return;
 	}
-	if (!to)
-		return;
-	s->device_fd = fcntl(to->device_fd, F_DUPFD_CLOEXEC, 0);
-	if (s->device_fd < 0) {
+	s->device_fd = to ? fcntl(to->device_fd, F_DUPFD_CLOEXEC, 0) : -1;
+	if (to && s->device_fd < 0)
 		SAVING_FAILED(s, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
-	} else if (start_device(s) < 0) {
-		SAVING_FAILED(s, HUTCH_E_IO, errno, "QMP command add-fd: %s", strerror(errno));
-		end_device(s);
-	}
+	else
+		start_device(s);
 }
 
 static struct vmm_saving *new_saving(struct event_base *base, struct qmp *q, vmm_captured_fn *done,
@@ -335,7 +357,7 @@ static struct vmm_saving *new_saving(struct event_base *base, struct qmp *q, vmm
 		return NULL;
 	s->base = base;
 	s->qmp = q;
-	s->ctl = s->state = s->device_fd = -1;
+	s->ctl = s->device_fd = -1;
 	s->done = done;
 	s->arg = arg;
 	s->start_us = now_us();
@@ -349,26 +371,15 @@ static struct vmm_saving *new_saving(struct event_base *base, struct qmp *q, vmm
 }
 
 struct vmm_saving *vmm_saving_start(struct event_base *base, int rundir_fd, struct qmp *q,
-				    const struct vmm_capture_to *to, int *fdset,
-				    vmm_captured_fn *done, void *arg)
+				    const struct vmm_capture_to *to, int data_fd,
+				    struct vmm_state_file *file, vmm_captured_fn *done, void *arg)
 {
-	static int last = FIRST_FDSET;
 	struct vmm_saving *s = new_saving(base, q, done, arg);
 
 	if (!s)
 		return NULL;
-	last = last == LAST_FDSET ? FIRST_FDSET : last + 1;
-	s->fdset = *fdset = last;
-	start(s, rundir_fd, to, to->data_fd);
-	return s;
-}
-
-struct vmm_saving *vmm_saving_ahead(struct event_base *base, int rundir_fd, struct qmp *q,
-				    int data_fd, vmm_captured_fn *done, void *arg)
-{
-	struct vmm_saving *s = new_saving(base, q, done, arg);
-
-	if (s)
-		start(s, rundir_fd, NULL, data_fd);
+	s->file = file;
+	s->ahead = !to;
+	start(s, rundir_fd, to, data_fd);
 	return s;
 }

@@ -246,7 +246,7 @@ static void capture(struct outcome *o, bool whole)
 
 START_TEST(captured)
 {
-	struct outcome o[3] = {{.told = false}};
+	struct outcome o[4] = {{.told = false}};
 	int fds, data;
 
 	start_up("");
@@ -268,6 +268,11 @@ START_TEST(captured)
 	rig_run(base, &o[2].told);
 	ck_assert_msg(o[2].err.kind == HUTCH_OK, "%s", o[2].err.message);
 	expect_file("ahead", "capture ahead\n");
+	/* What it left to the next one is used and gone. */
+	capture(&o[3], true);
+	rig_run(base, &o[3].told);
+	ck_assert_msg(o[3].err.kind == HUTCH_OK, "%s", o[3].err.message);
+	expect_file("device", "devices");
 	ck_assert_int_eq(rig_count_fds(), fds);
 }
 END_TEST
