@@ -16,5 +16,6 @@ int main(int argc, char **argv)
 	memset(memory, 'x', size + 1);
 	while (write(STDOUT_FILENO, memory + size, 1) == 1)
 		nanosleep(&tick, NULL);
+	free(memory);
 	return 0;
 }

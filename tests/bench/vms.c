@@ -130,7 +130,7 @@ static void send_fork(struct conn *c, const char *vm, long count)
 void fork_exec(const char *socket, const char *vm, long n, long count,
 	       const struct exec_start *start)
 {
-	struct conn *c[MAX_CHILDREN];
+	struct conn *c[MAX_CHILDREN] = {0};
 	struct mp_buf out;
 	struct vms vms;
 

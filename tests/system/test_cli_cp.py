@@ -434,12 +434,12 @@ def test_with_the_agent(rig, tmp_path):
     r = run(f"{sandbox.id}:{remote}/tree", tmp_path / "back")
     assert r.returncode == 0, r.stderr
     assert tree(tmp_path / "src") == tree(tmp_path / "back")
-    # A file that is larger than any disk: its holes are not sent.
+    # A file that would take minutes: its holes are not sent. (A VMM, and so the agent here, may write no file above 128 GiB.)
     with open(tmp_path / "huge", "wb") as f:
         f.write(b"head")
-        f.seek(1 << 41)
+        f.seek(1 << 35)
         f.write(b"tail")
-        f.truncate(1 << 42)
+        f.truncate(3 << 34)
     os.chmod(tmp_path / "huge", 0o640)
     os.utime(tmp_path / "huge", ns=(1, 1600000000987654321))
     for copy, mode in ((remote / "huge", 0o640), (remote / "huge", 0o711), (tmp_path / "back.huge", 0o711), (tmp_path / "back.huge", 0o600)):
@@ -447,10 +447,10 @@ def test_with_the_agent(rig, tmp_path):
         r = run(*pair)
         assert r.returncode == 0 and r.stderr == b"", r.stderr
         st = copy.stat()
-        assert (st.st_size, stat.S_IMODE(st.st_mode), st.st_mtime_ns) == (1 << 42, mode, 1600000000987654321)
+        assert (st.st_size, stat.S_IMODE(st.st_mode), st.st_mtime_ns) == (3 << 34, mode, 1600000000987654321)
         assert st.st_blocks * 512 < 1 << 20
         with open(copy, "rb") as f:
-            assert f.read(6) == b"head\0\0" and f.seek(1 << 41) and f.read(6) == b"tail\0\0"
+            assert f.read(6) == b"head\0\0" and f.seek(1 << 35) and f.read(6) == b"tail\0\0"
         os.chmod(copy, 0o711 if mode == 0o640 else 0o600)
         if copy.parent == remote:
             os.chmod(copy, 0o711)  # what is there keeps its mode
