@@ -12,13 +12,8 @@
 
 #define BACKLOG 16
 
-/* A directory that the launcher gave to the VMM's uid is taken as it is: what is above it is the broker's alone. */
-static int open_dir(int rundir_fd)
-{
-	if (mkdirat(rundir_fd, DIAL_DIR, 0700) < 0 && errno != EEXIST)
-		return -1;
-	return dir_open(rundir_fd, DIAL_DIR);
-}
+#define OPEN_DIR    0711
+#define OPEN_SOCKET 0666
 
 static int bind_in(int dir, int rundir_fd)
 {
@@ -28,17 +23,27 @@ static int bind_in(int dir, int rundir_fd)
 	if (fd < 0)
 		return -1;
 	if (fstat(dir, &st) == 0 &&
-	    (st.st_uid == geteuid() || fchownat(dir, DIAL_SOCKET, st.st_uid, st.st_gid, 0) == 0) &&
+	    ((st.st_mode & 07777) != OPEN_DIR || fchmodat(dir, DIAL_SOCKET, OPEN_SOCKET, 0) == 0) &&
 	    symlinkat(DIAL_DIR "/" DIAL_SOCKET, rundir_fd, DIAL_SOCKET) == 0)
 		return fd;
 	fd_close(&fd);
 	return -1;
 }
 
+int dial_open(int rundir_fd)
+{
+	if (fchmodat(rundir_fd, DIAL_DIR, OPEN_DIR, 0) < 0)
+		return -1;
+	return fchmodat(rundir_fd, DIAL_DIR "/" DIAL_SOCKET, OPEN_SOCKET, 0);
+}
+
 int dial_listen(int rundir_fd)
 {
-	int dir = open_dir(rundir_fd), fd;
+	int dir, fd;
 
+	if (mkdirat(rundir_fd, DIAL_DIR, 0700) < 0 && errno != EEXIST)
+		return -1;
+	dir = dir_open(rundir_fd, DIAL_DIR);
 	if (dir < 0)
 		return -1;
 	dial_remove(rundir_fd);

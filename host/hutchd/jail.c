@@ -569,7 +569,7 @@ static int find_rundir(int rundir)
  * The directory of the socket that the guest's dials go to, as a mount of its own: the run directory is not shown. *tree is
  * -1 when there is none.
  */
-static int take_dial_dir(int rundir, const uid_t *owner, int *tree)
+static int take_dial_dir(int rundir, bool own_uid, int *tree)
 {
 	int dir, rc = -1;
 
@@ -579,28 +579,23 @@ static int take_dial_dir(int rundir, const uid_t *owner, int *tree)
 	dir = find_rundir(rundir);
 	if (dir < 0)
 		return -1;
-	if (owner &&
-	    (fchownat(dir, DIAL_DIR, *owner, *owner, AT_SYMLINK_NOFOLLOW) < 0 ||
-	     fchownat(dir, DIAL_DIR "/" DIAL_SOCKET, *owner, *owner, AT_SYMLINK_NOFOLLOW) < 0)) {
-		rc = errno == ENOENT ? 0 : -1;
-	} else {
+	if (!own_uid || dial_open(dir) == 0)
 		*tree = copy_tree(dir, DIAL_DIR, AT_SYMLINK_NOFOLLOW);
-		if (*tree < 0)
-			rc = errno == ENOENT ? 0 : -1;
-		else
-			rc = read_only(*tree, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	}
+	if (*tree < 0)
+		rc = errno == ENOENT ? 0 : -1;
+	else
+		rc = read_only(*tree, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	fd_close(&dir);
 	return rc;
 }
 
-static const char *enter_root(const struct jail *j, const struct jail_entry *e, const uid_t *owner)
+static const char *enter_root(const struct jail *j, const struct jail_entry *e, bool own_uid)
 {
 	bool kvm = e->kvm && j->roots[ROOT_KVM] >= 0;
 	int root = j->roots[kvm ? ROOT_KVM : ROOT_PLAIN];
 	int proc, dial;
 
-	if (take_dial_dir(e->rundir, owner, &dial) < 0)
+	if (take_dial_dir(e->rundir, own_uid, &dial) < 0)
 		return "socket";
 	proc = make_proc();
 	if (proc < 0)
@@ -717,7 +712,7 @@ int jail_enter(const struct jail *j, const struct jail_entry *e, const char **st
 	}
 	*stage = NULL;
 	if (j->on)
-		*stage = enter_root(j, e, j->own_uid ? &uid : NULL);
+		*stage = enter_root(j, e, j->own_uid);
 	else if (e->rundir >= 0 && fchdir(e->rundir) < 0)
 		*stage = "directory";
 	if (!*stage && set_limits(j->own_uid) < 0)
