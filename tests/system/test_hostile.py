@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests that lie, beside a victim that does not: the victim's calls stay right and quick, the broker small.
+
+HUTCH_HOSTILE_SECONDS (0.5) is how long each lie goes on. From 10 on it is the long run, for a machine that does nothing else:
+the victim's p99 has to stay within three times that of a quiet broker. -s shows the figures.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import hutch
+import procs
+from brokerrig import BrokerRig
+
+SECONDS = float(os.environ.get("HUTCH_HOSTILE_SECONDS", "0.5"))
+LONG = SECONDS >= 10
+HOSTILE = str(Path(__file__).resolve().parents[1] / "harness" / "hostile_agent.py")
+MODES = ("length", "garbage", "flood", "events", "unasked", "twice", "mute", "half", "reset", "types", "forged", "storm")
+FLOOR_MS = 20.0  # below that the machine decides, not the broker
+
+
+@pytest.fixture(scope="module")
+def rig():
+    with BrokerRig() as rig:
+        yield rig
+
+
+def latencies(sandbox, seconds):
+    out, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        start = time.monotonic()
+        assert sandbox.exec(["echo", "ok"]).stdout == "ok\n"
+        out.append((time.monotonic() - start) * 1000)
+    return sorted(out)
+
+
+def quantile(values, q):
+    return values[min(int(len(values) * q), len(values) - 1)]
+
+
+@pytest.fixture(scope="module")
+def victim(rig):
+    with rig.create(ttl_seconds=3600) as sandbox:
+        sandbox.exec("true")
+        yield sandbox, quantile(latencies(sandbox, max(SECONDS, 1)), 0.99)
+
+
+def pester(rig, id, stop):
+    """Calls to the lying guest, one after the other; what they come to is not asked."""
+    with hutch.Client(str(rig.socket)) as client:
+        while not stop.is_set():
+            try:
+                hutch.Sandbox.get(id, client=client).exec("true", timeout_seconds=0.3)
+            except (hutch.HutchError, OSError):
+                stop.wait(0.005)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_guest_that_lies_costs_its_neighbour_nothing(rig, victim, mode):
+    """Wrong lengths, floods, answers that nobody asked for, half frames, silence, forged hellos, 10 000 connections."""
+    sandbox, quiet_p99 = victim
+    before, stop = procs.rss_kib(rig.pid), threading.Event()
+    rig.behave(agent=HOSTILE, agent_args=["--mode", mode])
+    creator = threading.Thread(target=lambda: made.append(rig.create(ttl_seconds=600)), daemon=True)
+    made: list = []
+    creator.start()
+    if mode != "storm":  # there the boot itself is the attack
+        creator.join(20)
+        assert made, "the VM did not come up"
+    pests = [threading.Thread(target=pester, args=(rig, m.id, stop)) for m in made for _ in range(3)]
+    for t in pests:
+        t.start()
+    found = latencies(sandbox, SECONDS)
+    stop.set()
+    creator.join(60)
+    grown = (procs.rss_kib(rig.pid) - before) / 1024
+    p99 = quantile(found, 0.99)
+    print(f"{mode:8} victim: {len(found)} execs, p50 {quantile(found, 0.5):.1f} p99 {p99:.1f} ms (quiet {quiet_p99:.1f}); "
+          f"broker {procs.rss_kib(rig.pid) / 1024:.1f} MiB, {grown:+.1f}, {procs.fd_count(rig.pid)} descriptors")
+    for m in made:
+        m.kill()
+    for t in pests:
+        t.join(10)  # a call that was never answered ends with its VM
+    rig.behave()
+    if not procs.sanitized("hutchd"):
+        assert procs.rss_kib(rig.pid) < 64 << 10
+    assert found[-1] < 5000, (mode, found[-5:])
+    if LONG:
+        assert p99 <= max(3 * quiet_p99, FLOOR_MS), (mode, p99, quiet_p99)
