@@ -23,12 +23,17 @@ struct vmm_ops {
 	TAILQ_HEAD(, op) ops;
 };
 
-static void free_op(struct op *o)
+static void release(struct op *o)
 {
-	TAILQ_REMOVE(&o->ops->ops, o, link);
 	if (o->soon)
 		event_free(o->soon);
 	free(o);
+}
+
+static void free_op(struct op *o)
+{
+	TAILQ_REMOVE(&o->ops->ops, o, link);
+	release(o);
 }
 
 static void tell(evutil_socket_t fd, short what, void *arg)
@@ -102,11 +107,13 @@ void vmm_ops_abort(struct vmm_ops *ops)
 
 void vmm_ops_free(struct vmm_ops *ops)
 {
-	struct op *o;
+	struct op *o, *next;
 
 	if (!ops)
 		return;
-	while ((o = TAILQ_FIRST(&ops->ops)) != NULL)
-		free_op(o);
+	for (o = TAILQ_FIRST(&ops->ops); o; o = next) {
+		next = TAILQ_NEXT(o, link);
+		release(o);
+	}
 	free(ops);
 }
