@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vm.* and template.*; the first byte selects. As fuzz_msg_exec. */
+/* vm.*, template.*, snapshot.* and pool.*; the first byte selects. As fuzz_msg_exec. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/msg_snapshot.h"
 #include "protocol/msg_vm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -56,6 +57,41 @@ static void create(const uint8_t *data, size_t size)
 	mp_buf_free(&b);
 }
 
+static int fork_vm(const uint8_t *data, size_t size, struct hutch_error *err)
+{
+	struct vm_fork m;
+	int rc = vm_fork_decode(&m, data, size, err);
+
+	require(rc < 0 || (m.count >= 1 && m.count <= HUTCH_MAX_FORK));
+	require(rc < 0 || !m.name[0] || hutch_name_valid(m.name, strlen(m.name), 128));
+	vm_fork_free(&m);
+	return rc;
+}
+
+static int snapshots(unsigned which, const uint8_t *data, size_t size, struct hutch_error *err)
+{
+	char name[HUTCH_MAX_SNAPSHOT_NAME + 1];
+	struct template_snapshot t;
+	struct snapshot_create c;
+	struct pool_set p;
+	int rc;
+
+	if (which == 0) {
+		rc = snapshot_create_decode(&c, data, size, err);
+		require(rc < 0 || hutch_name_valid(c.name, strlen(c.name), 64));
+	} else if (which == 1) {
+		rc = snapshot_name_decode(name, "snapshot.info", data, size, err);
+		require(rc < 0 || hutch_name_valid(name, strlen(name), 64));
+	} else if (which == 2) {
+		rc = template_snapshot_decode(&t, data, size, err);
+		require(rc < 0 || hutch_name_valid(t.name, strlen(t.name), 64));
+	} else {
+		rc = pool_set_decode(&p, data, size, err);
+		require(rc < 0 || p.size <= HUTCH_MAX_POOL);
+	}
+	return rc;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char name[HUTCH_MAX_TEMPLATE_NAME + 1];
@@ -66,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size == 0)
 		return 0;
-	switch (data[0] % 4) {
+	switch (data[0] % 9) {
 	case 0:
 		create(data + 1, size - 1);
 		return 0;
@@ -76,6 +112,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 2:
 		rc = vm_kill_decode(&all, data + 1, size - 1, &err);
+		break;
+	case 4:
+		rc = fork_vm(data + 1, size - 1, &err);
+		break;
+	case 5:
+	case 6:
+	case 7:
+	case 8:
+		rc = snapshots(data[0] % 9u - 5, data + 1, size - 1, &err);
 		break;
 	default:
 		rc = template_remove_decode(name, data + 1, size - 1, &err);

@@ -69,7 +69,11 @@ FAMILIES = {
         [{"generation": 1, "frozen_us": 800}],
         [{"generation": 1, "realtime_ns": 1764446400000000000}],
     ],
-    "msg_vm": [[VM_CREATE, {}], [{"ttl_ms": 1000}], [{"all": True}], [{"name": "base"}]],
+    "msg_vm": [[VM_CREATE, {}], [{"ttl_ms": 1000}], [{"all": True}], [{"name": "base"}],
+               [{"count": 8, "name": "w", "ttl_ms": 5, "metadata": {"a": "1"}, "allow_secrets": True}],
+               [{"name": "s", "allow_secrets": True}], [{"name": "s"}],
+               [{"name": "base", "memory_mib": 256, "vcpus": 2, "timeout_ms": 9}],
+               [{"template": "base", "size": 3}]],
 }
 
 
