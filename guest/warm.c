@@ -20,7 +20,7 @@
 #define FILE(verb) "\x82\xa6method" verb "\xa6params\x81\xa4path\xb0" PATH
 
 #define HELLO	   "\x82\xa5proto\1\xa4role\xa6" "client"
-#define SHELL	   EXEC("\x81\xa5shell\xb6" "(:);/bin/true;echo a b")
+#define SHELL	   EXEC("\x81\xa5shell\xd9\x28" "(:);/bin/true;echo a b;. /etc/hutch.warm") /* if there is one */
 #define ON_PTY	   EXEC("\x82\xa5shell\xa4" "exit" "\xa3pty\x80")
 #define WRITE	   FILE("\xa8" "fs.write")
 #define DATA	   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
