@@ -317,7 +317,8 @@ static void *run(void *arg)
 	uint64_t start = now_us();
 	bool was_ahead = was_written_ahead(c);
 
-	if (ftruncate(c->data_fd, (off_t)c->vmm->ram.size) < 0)
+	/* A file that was written ahead has its size; setting it again may wait for a journal. */
+	if (!was_ahead && ftruncate(c->data_fd, (off_t)c->vmm->ram.size) < 0)
 		fail(c, "data");
 	else if (c->kind == CAPTURE_WHOLE)
 		capture_whole(c);
@@ -391,10 +392,29 @@ void vmm_capture_collect(struct vmm_capture *c)
 	c->state = CAPTURE_IDLE;
 }
 
+static void *close_tracking(void *arg)
+{
+	close((int)(intptr_t)arg);
+	return NULL;
+}
+
+/*
+ * Closing takes some 50 ns a page that is protected, and the guest, which is about to go on, needs
+ * the lock that is held here: so a thread does it.
+ */
 void vmm_capture_forget(struct vmm_capture *c)
 {
-	if (c->kind != CAPTURE_AHEAD)
+	pthread_t thread;
+
+	if (c->kind == CAPTURE_AHEAD || c->track_fd < 0)
+		return;
+	if (vmm_thread(&thread, STACK_BYTES, "hutch-untrack", close_tracking,
+		       (void *)(intptr_t)c->track_fd) == 0) {
+		pthread_detach(thread);
+		c->track_fd = -1;
+	} else {
 		stop_tracking(c);
+	}
 }
 
 void vmm_capture_spoil(struct vmm_capture *c)
