@@ -6,6 +6,7 @@ import random
 import tarfile
 import time
 
+import load
 import peers
 from machine import Absent
 from samples import rank
@@ -376,6 +377,23 @@ class Spawn(Figure):
         samples.add("peer_spawn_ms", self.rig.measure("spawn", "20", "/bin/true"), "ms")
 
 
+class Thousand(Figure):
+    """A broker of its own with a thousand VMs that boot nothing (load.py); once, before the rounds."""
+    names = ("broker_rss_1000vm_mib", "exec_p99_1000vm_ms")
+
+    def open(self):
+        if os.geteuid() != 0:
+            raise Absent("needs root, for namespaces of the agents")
+        os.environ["HUTCH_BUILD"] = self.rig.build
+        self.found = load.run(seconds=10)
+
+    def turn(self, samples, quick):
+        if self.found:
+            samples.add("broker_rss_1000vm_mib", [self.found["rss_mib"]], "MiB")
+            samples.add("exec_p99_1000vm_ms", [rank(self.found["exec_ms"], 0.99)], "ms")
+        self.found = None
+
+
 class Peer(Figure):
     peer = None
 
@@ -411,4 +429,4 @@ class RunscExec(Peer):
 
 
 ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, CreateRestored, CreatePool, ForkPause,
-       Forks, Idle, Boot, Spawn, Agent, PtyEcho, Parallel, PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar)
+       Forks, Idle, Boot, Spawn, Agent, PtyEcho, Parallel, PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar, Thousand)
