@@ -147,7 +147,7 @@ static bool end_input(struct conn *c)
 
 static void handle_event(struct conn *c, const uint8_t *payload, size_t n)
 {
-	struct hutch_error err = {0};
+	struct hutch_error err;
 	struct exec_link *l = &c->x;
 	struct exec_event ev;
 

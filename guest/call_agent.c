@@ -13,17 +13,11 @@
 #include "guest/snapshot.h"
 #include "protocol/msg_exec.h"
 
-static void answer_empty(struct conn *c)
-{
-	msg_empty_result_encode(conn_out(c));
-	conn_answered(c);
-}
-
 int call_ping(struct conn *c, const struct msg_call *call, struct hutch_error *err)
 {
 	(void)call;
 	(void)err;
-	answer_empty(c);
+	conn_answer(c, NULL, 0);
 	return 0;
 }
 
@@ -85,16 +79,8 @@ int call_agent_identity(struct conn *c, const struct msg_call *call, struct hutc
 	agent_identity_free(&id);
 	if (ret == 0 && agent.held)
 		snapshot_copied();
-	if (ret == 0) {
-		struct mp_buf *b = conn_out(c);
-		size_t start = mp_frame_begin(b);
-
-		mp_map_begin(b);
-		mp_kv_uint(b, "generation", agent.generation);
-		mp_map_end(b);
-		mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
-		conn_answered(c);
-	}
+	if (ret == 0)
+		conn_answer(c, "generation", agent.generation);
 	return ret;
 }
 
@@ -104,7 +90,7 @@ int call_agent_shutdown(struct conn *c, const struct msg_call *call, struct hutc
 
 	if (msg_grace_decode(&grace_ms, POWER_GRACE_MS, call->params, call->params_len, err) < 0)
 		return -1;
-	answer_empty(c);
+	conn_answer(c, NULL, 0);
 	power_down(grace_ms);
 	return 0;
 }

@@ -113,12 +113,6 @@ int call_exec_attach(struct conn *c, const struct msg_call *call, struct hutch_e
 	return 0;
 }
 
-static void answer_empty(struct conn *c)
-{
-	msg_empty_result_encode(conn_out(c));
-	conn_answered(c);
-}
-
 int call_exec_signal(struct conn *c, const struct msg_call *call, struct hutch_error *err)
 {
 	struct exec *e = call_find_exec(call, err);
@@ -127,7 +121,7 @@ int call_exec_signal(struct conn *c, const struct msg_call *call, struct hutch_e
 	if (!e || exec_signal_decode(&m, call->params, call->params_len, err) < 0 ||
 	    exec_signal(e, m.signal, m.tree, err) < 0)
 		return -1;
-	answer_empty(c);
+	conn_answer(c, NULL, 0);
 	return 0;
 }
 
@@ -139,7 +133,7 @@ int call_exec_resize(struct conn *c, const struct msg_call *call, struct hutch_e
 	if (!e || exec_resize_decode(&m, call->params, call->params_len, err) < 0 ||
 	    exec_resize(e, m.rows, m.cols, err) < 0)
 		return -1;
-	answer_empty(c);
+	conn_answer(c, NULL, 0);
 	return 0;
 }
 

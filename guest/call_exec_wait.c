@@ -46,7 +46,7 @@ static const struct call_ops wait_ops = {.pump = wait_pump, .over = over};
 static void wait_due(struct loop_timer *t)
 {
 	struct conn *c = container_of(t, struct conn, timer);
-	struct hutch_error err = {0};
+	struct hutch_error err;
 
 	if (c->x.exec->state == EXEC_ENDED)
 		return; /* its answer is on the way */
@@ -77,8 +77,7 @@ static bool kill_pump(struct conn *c)
 
 	/* not ENDED: the output that is left does not matter to who kills */
 	if (!e->killing && e->state != EXEC_RUNNING) {
-		msg_empty_result_encode(conn_out(c));
-		conn_answered(c);
+		conn_answer(c, NULL, 0);
 	}
 	return false;
 }
@@ -112,25 +111,13 @@ static size_t stdin_data(struct conn *c, const uint8_t *p, size_t n)
 	return taken;
 }
 
-static void answer_taken(struct conn *c)
-{
-	struct mp_buf *b = conn_out(c);
-	size_t start = mp_frame_begin(b);
-
-	mp_map_begin(b);
-	mp_kv_uint(b, "bytes", c->x.taken);
-	mp_map_end(b);
-	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
-	conn_answered(c);
-}
-
 static bool stdin_end(struct conn *c)
 {
 	if (c->x.close_stdin && !exec_input_end(c->x.exec)) {
 		exec_input_wait(&c->x);
 		return false;
 	}
-	answer_taken(c);
+	conn_answer(c, "bytes", c->x.taken);
 	return true;
 }
 
@@ -169,8 +156,7 @@ static bool close_pump(struct conn *c)
 		exec_input_wait(&c->x);
 		return false;
 	}
-	msg_empty_result_encode(conn_out(c));
-	conn_answered(c);
+	conn_answer(c, NULL, 0);
 	return false;
 }
 

@@ -173,6 +173,19 @@ void conn_answered(struct conn *c)
 	conn_wake(c);
 }
 
+void conn_answer(struct conn *c, const char *key, uint64_t v)
+{
+	struct mp_buf *b = conn_out(c);
+	size_t start = mp_frame_begin(b);
+
+	mp_map_begin(b);
+	if (key)
+		mp_kv_uint(b, key, v);
+	mp_map_end(b);
+	mp_frame_finish(b, start, FRAME_RESULT, FRAME_END);
+	conn_answered(c);
+}
+
 void conn_input_taken(struct conn *c)
 {
 	keep_input(c, NULL, 0);
@@ -244,7 +257,7 @@ static int check_order(const struct conn *c, const struct frame *f, struct hutch
 
 static void handle_hello(struct conn *c, const uint8_t *payload, size_t n)
 {
-	struct hutch_error err = {0};
+	struct hutch_error err;
 	struct msg_hello hello;
 
 	if (msg_hello_decode(&hello, payload, n, &err) < 0) {
@@ -258,8 +271,9 @@ static void handle_hello(struct conn *c, const uint8_t *payload, size_t n)
 
 static void handle_call(struct conn *c, const uint8_t *payload, size_t n, bool end)
 {
-	struct hutch_error err = {0};
+	struct hutch_error err;
 
+	hutch_error_clear(&err);
 	if (c->answered) /* who sends the next CALL has the last result */
 		exec_collected(c->answered);
 	c->answered = 0;
@@ -316,7 +330,7 @@ static bool step_data(struct conn *c, const uint8_t *p, size_t n, size_t *used)
 
 static bool step_frame(struct conn *c, const uint8_t *p, size_t n, size_t *used)
 {
-	struct hutch_error err = {0};
+	struct hutch_error err;
 	struct frame f;
 
 	if (n && p[0]) { /* no need to wait for the rest: 16 MiB or more */
@@ -374,7 +388,7 @@ static size_t frame_need(const struct conn *c)
 /* Grow c->in towards need as the bytes arrive, within what all connections may have together. */
 static int grow_call(struct conn *c, size_t need)
 {
-	struct hutch_error err = {0};
+	struct hutch_error err;
 	size_t cap = 2 * c->in_cap > need ? need : 2 * c->in_cap;
 
 	if (c->in_len < c->in_cap)
@@ -509,8 +523,8 @@ static void conn_task(struct loop_task *t)
 
 	if (c->resume_due && !c->held)
 		resume(c);
-	if (c->state != CONN_DEAD)
-		conn_flush(c);
+	if (c->state != CONN_DEAD && !conn_flush(c) && !c->resume_due)
+		loop_task_cancel(t); /* queued by what was just done */
 	if (c->state == CONN_CALL && c->ops && c->ops->sent && !c->held && conn_sent_all(c))
 		c->ops->sent(c);
 	if (c->state == CONN_IDLE && c->eof)

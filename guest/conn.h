@@ -115,6 +115,8 @@ struct mp_buf *conn_out(struct conn *c);
 void conn_wake(struct conn *c);
 /* ops->data or ops->end can go on. */
 void conn_resume(struct conn *c);
+/* RESULT of one number (key NULL: of nothing), and the call is over. */
+void conn_answer(struct conn *c, const char *key, uint64_t v);
 /* A RESULT or ERROR was put into conn_out: the call is over for this side. */
 void conn_answered(struct conn *c);
 /* It was answered elsewhere: go on in its input. */

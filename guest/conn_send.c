@@ -128,14 +128,14 @@ void conn_update_watch(struct conn *c)
 		conn_lost(c);
 }
 
-void conn_flush(struct conn *c)
+bool conn_flush(struct conn *c)
 {
 	int turns = 0;
 
 	for (;;) {
 		if (turns == MAX_TURNS) {
 			conn_wake(c); /* the others first */
-			break;
+			return true;
 		}
 		if (conn_may_send(c) && c->ops && c->ops->pump && c->ops->pump(c)) {
 			turns++;
@@ -148,4 +148,5 @@ void conn_flush(struct conn *c)
 			break;
 		}
 	}
+	return false;
 }

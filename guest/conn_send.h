@@ -6,7 +6,7 @@
 #include "guest/conn.h"
 
 /* The end-of-pass task's sending: pump, write what there is. May end in conn_lost. */
-void conn_flush(struct conn *c);
+bool conn_flush(struct conn *c);
 /* Watch for what the state needs. */
 void conn_update_watch(struct conn *c);
 /* All answers were sent. */

@@ -51,6 +51,10 @@ void fs_note(struct fs *fs, const char *path, int errnum);
 
 /* The next piece, at most max bytes, in the input's own buffer. Its length; 0 at the caller's END; -1. */
 ssize_t fs_in_next(struct fs *fs, const uint8_t **p, size_t max);
+/* The same, received right to where it belongs. errno EFAULT: that cannot be, or it was received before; it is still to come. */
+ssize_t fs_in_into(struct fs *fs, uint8_t *to, size_t max);
+/* Nothing was received that was not handed out. */
+bool fs_in_drained(void);
 /* There is something to read: read it once and pass over it. 0 with *ended: END was there; or -1. */
 int fs_in_discard(struct fs *fs, bool *ended);
 bool fs_in_ended(void);
@@ -61,6 +65,12 @@ bool fs_in_ended(void);
 uint8_t *fs_out_room(struct fs *fs, size_t *n);
 void fs_out_added(size_t n);
 int fs_out_bytes(struct fs *fs, const void *p, size_t n);
+/*
+ * STDOUT of FS_DIRECT bytes that lie in a mapped file; nothing is copied on the way. How many were sent: fewer where
+ * the file was cut. -1: fs->lost, or it was cut in a frame that was on its way (err says so).
+ */
+#define FS_DIRECT (4u * (65536u - HUTCH_FRAME_HEADER))
+int fs_out_direct(struct fs *fs, const uint8_t *p);
 /* A map: fs_map_begin, keys and values into fs->map, fs_map_end with the frame's type (and END for a RESULT). */
 void fs_map_begin(struct fs *fs);
 int fs_map_end(struct fs *fs, enum frame_type type);

@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "guest/limits.h"
@@ -61,17 +62,30 @@ static int lost(struct fs *fs)
 	return -1;
 }
 
-/* Keep what is not parsed yet, and add what is there. */
-static int in_fill(struct fs *fs)
+static ssize_t receive(struct fs *fs, struct iovec *iov, size_t n)
 {
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+	ssize_t got;
+
+	do {
+		got = recvmsg(fs->conn, &msg, 0);
+	} while (got < 0 && errno == EINTR);
+	return got;
+}
+
+/* Keep what is not parsed yet, and add what is there, up to max bytes. */
+static int in_fill(struct fs *fs, size_t max)
+{
+	struct iovec iov;
 	ssize_t n;
 
 	memmove(in.buf, in.buf + in.at, in.len - in.at);
 	in.len -= in.at;
 	in.at = 0;
-	do {
-		n = recv(fs->conn, in.buf + in.len, sizeof(in.buf) - in.len, 0);
-	} while (n < 0 && errno == EINTR);
+	if (max > sizeof(in.buf) - in.len)
+		max = sizeof(in.buf) - in.len;
+	iov = (struct iovec){in.buf + in.len, max};
+	n = receive(fs, &iov, 1);
 	if (n <= 0)
 		return lost(fs);
 	in.len += (size_t)n;
@@ -142,12 +156,57 @@ ssize_t fs_in_next(struct fs *fs, const uint8_t **p, size_t max)
 	int ret;
 
 	while ((ret = in_step(fs)) == 1)
-		if (in_fill(fs) < 0)
+		if (in_fill(fs, SIZE_MAX) < 0)
 			return -1;
 	if (ret < 0)
 		return -1;
 	*p = in.buf + in.at;
 	return in.ended ? 0 : (ssize_t)in_piece(max);
+}
+
+/* Nothing of the payload is buffered. */
+static ssize_t in_direct(struct fs *fs, uint8_t *to, size_t max)
+{
+	size_t want = in.left < max ? in.left : max;
+	/* The next frame's header with it; of more than that too much would have to be copied. */
+	struct iovec iov[2] = {{to, want},
+			       {in.buf, want < in.left || in.last ? 0 : HUTCH_FRAME_HEADER}};
+	ssize_t n;
+
+	in.at = in.len = 0;
+	n = receive(fs, iov, 2);
+	if (n < 0 && errno == EFAULT)
+		return -1;
+	if (n <= 0)
+		return lost(fs);
+	if ((size_t)n > want) {
+		in.len = (size_t)n - want;
+		n = (ssize_t)want;
+	}
+	in.left -= (uint32_t)n;
+	return n;
+}
+
+ssize_t fs_in_into(struct fs *fs, uint8_t *to, size_t max)
+{
+	int ret;
+
+	errno = 0;
+	while ((ret = in_step(fs)) == 1) {
+		if (in.left && !in.skip)
+			return in_direct(fs, to, max);
+		if (in_fill(fs, HUTCH_FRAME_HEADER - (in.len - in.at)) < 0)
+			return -1;
+	}
+	if (ret < 0 || in.ended)
+		return ret;
+	errno = EFAULT;
+	return -1;
+}
+
+bool fs_in_drained(void)
+{
+	return in.at == in.len;
 }
 
 /* Pass over what is buffered. */
@@ -162,7 +221,7 @@ static int in_skip(struct fs *fs)
 
 int fs_in_discard(struct fs *fs, bool *ended)
 {
-	if (in_skip(fs) == 0 && !in.ended && in_fill(fs) == 0)
+	if (in_skip(fs) == 0 && !in.ended && in_fill(fs, SIZE_MAX) == 0)
 		in_skip(fs);
 	*ended = in.ended;
 	return fs->lost || fs->broken ? -1 : 0;
@@ -279,6 +338,56 @@ int fs_out_bytes(struct fs *fs, const void *p, size_t n)
 		n -= room;
 	}
 	return 0;
+}
+
+/* The rest of a frame of which at bytes were sent, before the file was cut or something stopped it. */
+static int end_frame(struct fs *fs, const uint8_t *head, const uint8_t *payload, size_t at)
+{
+	ssize_t n;
+
+	if (at < HUTCH_FRAME_HEADER) {
+		if (send_all(fs, head + at, HUTCH_FRAME_HEADER - at) < 0)
+			return -1;
+		at = HUTCH_FRAME_HEADER;
+	}
+	for (payload -= HUTCH_FRAME_HEADER; at < MAX_FRAME; at += (size_t)n) {
+		n = send(fs->conn, payload + at, MAX_FRAME - at, MSG_NOSIGNAL);
+		if (n < 0 && errno == EFAULT)
+			break;
+		if (n <= 0)
+			return lost(fs);
+	}
+	if (at == MAX_FRAME)
+		return 0;
+	memset(out.buf, 0, MAX_FRAME - at);
+	send_all(fs, out.buf, MAX_FRAME - at);
+	return fs_fail_errno(fs, EIO, "cannot read (it was cut meanwhile)", NULL);
+}
+
+int fs_out_direct(struct fs *fs, const uint8_t *p)
+{
+	const struct frame f = {.type = FRAME_STDOUT, .length = MAX_FRAME - HUTCH_FRAME_HEADER};
+	uint8_t head[HUTCH_FRAME_HEADER];
+	struct iovec iov[2 * FS_DIRECT / (MAX_FRAME - HUTCH_FRAME_HEADER)];
+	struct msghdr msg = {.msg_iov = iov};
+	size_t whole, at;
+	ssize_t n;
+
+	if (fs_out_flush(fs) < 0)
+		return -1;
+	frame_encode(head, &f);
+	for (at = 0; at < FS_DIRECT; at += f.length) {
+		iov[msg.msg_iovlen++] = (struct iovec){head, sizeof(head)};
+		iov[msg.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)(p + at), f.length};
+	}
+	n = sendmsg(fs->conn, &msg, MSG_NOSIGNAL);
+	if (n < 0)
+		return errno == EFAULT ? 0 : lost(fs);
+	whole = (size_t)n / MAX_FRAME * f.length;
+	at = (size_t)n % MAX_FRAME;
+	if (!at)
+		return (int)whole;
+	return end_frame(fs, head, p + whole, at) < 0 ? -1 : (int)(whole + f.length);
 }
 
 void fs_map_begin(struct fs *fs)

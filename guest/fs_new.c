@@ -29,7 +29,7 @@ static int open_named(struct fs_new *n)
 	for (int i = 0; i < TRIES; i++) {
 		if (random_name(n->tmp) < 0)
 			break;
-		n->fd = openat(n->dir, n->tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		n->fd = openat(n->dir, n->tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 			       0600);
 		if (n->fd >= 0)
 			return 0;
@@ -46,7 +46,7 @@ int fs_new_open(struct fs_new *n, int dir)
 	n->tmp[0] = '\0';
 	n->fd = -1;
 	if (agent.proc_fd >= 0)
-		n->fd = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+		n->fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	/* What a file system without it says differs (open(2)); a real reason shows again. */
 	return n->fd >= 0 ? 0 : open_named(n);
 }

@@ -219,15 +219,10 @@ char *strstr(const char *s, const char *what)
 	X(EROFS, "Read-only file system") \
 	X(EMLINK, "Too many links") \
 	X(EPIPE, "Broken pipe") \
-	X(ERANGE, "Numerical result out of range") \
 	X(ENAMETOOLONG, "File name too long") \
 	X(ENOSYS, "Function not implemented") \
 	X(ENOTEMPTY, "Directory not empty") \
 	X(ELOOP, "Too many levels of symbolic links") \
-	X(ENODATA, "No data available") \
-	X(EBADMSG, "Bad message") \
-	X(EOVERFLOW, "Value too large for defined data type") \
-	X(EMSGSIZE, "Message too long") \
 	X(EOPNOTSUPP, "Operation not supported") \
 	X(EADDRINUSE, "Address already in use") \
 	X(ECONNRESET, "Connection reset by peer") \

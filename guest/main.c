@@ -38,14 +38,13 @@ static const char usage[] =
 	"usage: hutch-agent --unix PATH [--dial PATH] [--cgroup DIR] [--verbose]\n"
 	"       hutch-agent --service [--cgroup DIR] [--verbose]\n"
 	"\n"
-	"Runs commands on behalf of the host (see protocol/wire.md). As PID 1 of a virtual machine it\n"
-	"needs no arguments: it sets the machine up and serves on vsock port 520.\n"
+	"Runs commands on behalf of the host (protocol/wire.md). As PID 1 it needs no arguments.\n"
 	"\n"
-	"  --service      serve on vsock under another init\n"
-	"  --unix PATH    serve on a Unix socket instead\n"
-	"  --dial PATH    with --unix: say hello on this Unix socket\n"
-	"  --cgroup DIR   an empty cgroup2 directory of its own, for one cgroup per command\n"
-	"  --verbose      log what happens to connections and commands\n"
+	"  --service      serve on vsock port 520\n"
+	"  --unix PATH    serve on a Unix socket\n"
+	"  --dial PATH    say hello on this one\n"
+	"  --cgroup DIR   an empty cgroup2 directory, for a cgroup per command\n"
+	"  --verbose      log connections and commands\n"
 	"  --version, --help\n";
 
 static void bad_usage(void)
@@ -193,7 +192,7 @@ static void open_own(void)
 static void use_cgroups(const struct options *o)
 {
 	const char *dir = o->cgroup;
-	struct hutch_error err = {0};
+	struct hutch_error err;
 
 	if (!dir && agent.mode == AGENT_PID1)
 		dir = "/sys/fs/cgroup";

@@ -95,10 +95,9 @@ static int check(struct hutch_error *err)
 {
 	if (agent.mode != AGENT_PLAIN && !cgroup_ready())
 		return hutch_error_set(err, HUTCH_E_UNSUPPORTED, 0,
-				       "commands cannot be frozen: this agent has no cgroups");
+				       "there are no cgroups to freeze");
 	if (!dial_on())
-		return hutch_error_set(err, HUTCH_E_UNSUPPORTED, 0,
-				       "this agent has no host to dial after a snapshot");
+		return hutch_error_set(err, HUTCH_E_UNSUPPORTED, 0, "there is no host to dial");
 	if (warm_runs())
 		return hutch_error_set(err, HUTCH_E_BUSY, 0, "agent.warm runs");
 	return 0;
@@ -136,8 +135,7 @@ int call_snapshot_resume(struct conn *c, const struct msg_call *call, struct hut
 	if (agent_resume_decode(&m, call->params, call->params_len, err) < 0)
 		return -1;
 	if (m.generation != agent.generation)
-		return hutch_error_set(err, HUTCH_E_STATE, 0,
-				       "generation %llu is in force, not %llu",
+		return hutch_error_set(err, HUTCH_E_STATE, 0, "%llu is in force, not %llu",
 				       (unsigned long long)agent.generation,
 				       (unsigned long long)m.generation);
 	if (agent.held) {
@@ -146,8 +144,7 @@ int call_snapshot_resume(struct conn *c, const struct msg_call *call, struct hut
 			return -1;
 		let_go(false);
 	}
-	msg_empty_result_encode(conn_out(c));
-	conn_answered(c);
+	conn_answer(c, NULL, 0);
 	return 0;
 }
 
