@@ -15,9 +15,7 @@
 #include "host/hutchd/vmm.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,19 +28,12 @@
 #include "host/hutchd/launch_job.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/process.h"
-#include "host/hutchd/qmp.h"
 #include "host/hutchd/vmm_end.h"
-#include "host/hutchd/vmm_lease.h"
-#include "host/hutchd/vmm_ops.h"
+#include "host/hutchd/vmm_priv.h"
 #include "host/hutchd/vmm_restore.h"
-#include "host/hutchd/vmm_saving.h"
 
-#define SOCKET_BACKLOG	  128
-#define QMP_COMMAND_MS	  10000u
-#define EXIT_AFTER_EOF_MS 500u /* a VMM that closes QMP is about to end; how it ends says more */
-#define LOG_TAIL_BYTES	  1024u
-
-enum vmm_state { VMM_SPAWNING, VMM_CONNECTING, VMM_UP, VMM_REAPING, VMM_OVER };
+#define SOCKET_BACKLOG 128
+#define LOG_TAIL_BYTES 1024u
 
 static const char *const state_names[] = {
 	[VMM_SPAWNING] = "spawning",
@@ -52,38 +43,7 @@ static const char *const state_names[] = {
 	[VMM_OVER] = "over",
 };
 
-struct vmm {
-	struct vmm_config config; /* without tpl */
-	struct event_base *base;
-	struct launcher *launcher;
-	const struct vmm_callbacks *cb;
-	void *arg;
-	enum vmm_state state;
-	bool adopted, was_up;
-	bool restored, loading; /* loading: its device state, and the guest is not there yet */
-	bool kill_asked;	/* vmm_kill was called */
-	bool qmp_closed;	/* CONNECTING: it closed QMP, and has a moment to end by itself */
-	struct vmm_process process;
-	int pidfd;
-	struct event *exit_event;  /* pidfd readable */
-	struct event *limit_event; /* CONNECTING: qmp_timeout_ms */
-	struct launch_job *job;	   /* SPAWNING, REAPING */
-	struct qmp *qmp;
-	bool stopped; /* the guest, as QMP last said */
-	struct vmm_ops *ops;
-	struct vmm_saving *saving; /* a capture that is under way */
-	struct vmm_state_file state_file;
-	vmm_captured_fn *captured;
-	void *captured_arg;
-	bool *freed; /* set by vmm_free, while a callback runs that may call it */
-	struct vmm_lease *lease;
-	char version[64];
-	char shutdown[32];	    /* QMP's SHUTDOWN reason; empty: there was none */
-	struct hutch_error failure; /* why it never came up, or HUTCH_OK */
-	uint64_t start_us, spawn_us;
-};
-
-static uint64_t now_us(void)
+uint64_t vmm_now_us(void)
 {
 	struct timespec t;
 
@@ -91,10 +51,16 @@ static uint64_t now_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-static void set_state(struct vmm *v, enum vmm_state state)
+void vmm_set_state(struct vmm *v, enum vmm_state state)
 {
 	log_debug(v->config.id, "VMM %s -> %s", state_names[v->state], state_names[state]);
 	v->state = state;
+}
+
+void vmm_kill_process(struct vmm *v)
+{
+	if (v->pidfd >= 0 && process_signal(v->pidfd, SIGKILL) < 0 && errno != ESRCH)
+		log_errno(LOG_LEVEL_ERROR, v->config.id, "kill of VMM %ld", (long)v->process.pid);
 }
 
 /* ---- its end ---- */
@@ -123,7 +89,7 @@ static void finish(struct vmm *v, int wait_status)
 	struct vmm_end how = {v->config.rundir_fd, v->shutdown, v->kill_asked, wait_status};
 	char reason[320];
 
-	set_state(v, VMM_OVER);
+	vmm_set_state(v, VMM_OVER);
 	if (!v->was_up && !(v->kill_asked && v->failure.kind == HUTCH_OK)) {
 		tell_failed(v, &how);
 		return;
@@ -167,7 +133,7 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	event_del(v->exit_event);
 	event_del(v->limit_event);
-	set_state(v, VMM_REAPING);
+	vmm_set_state(v, VMM_REAPING);
 	if (v->qmp)
 		qmp_drain(v->qmp); /* why it ended may be its last message */
 	qmp_free(v->qmp);
@@ -180,195 +146,6 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 		return;
 	log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
 	finish(v, LAUNCH_STATUS_UNKNOWN);
-}
-
-/* ---- from the process to up ---- */
-
-static void kill_process(struct vmm *v)
-{
-	if (v->pidfd >= 0 && process_signal(v->pidfd, SIGKILL) < 0 && errno != ESRCH)
-		log_errno(LOG_LEVEL_ERROR, v->config.id, "kill of VMM %ld", (long)v->process.pid);
-}
-
-/* It will not come up. Only the first reason counts, and none after vmm_kill. */
-static void fail(struct vmm *v, const char *stage, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static void fail(struct vmm *v, const char *stage, const char *fmt, ...)
-{
-	char text[400];
-	va_list ap;
-
-	if (v->failure.kind == HUTCH_OK && !v->kill_asked) {
-		va_start(ap, fmt);
-		vsnprintf(text, sizeof(text), fmt, ap);
-		va_end(ap);
-		hutch_error_set(&v->failure, HUTCH_E_START_FAILED, 0, "%s", text);
-		snprintf(v->failure.stage, sizeof(v->failure.stage), "%s", stage);
-	}
-	kill_process(v);
-}
-
-static void set_limit(struct vmm *v, uint64_t ms)
-{
-	struct timeval tv = {.tv_sec = (time_t)(ms / 1000),
-			     .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-
-	event_add(v->limit_event, &tv);
-}
-
-static void on_limit(evutil_socket_t fd, short what, void *arg)
-{
-	struct vmm *v = arg;
-
-	(void)fd;
-	(void)what;
-	if (v->qmp_closed)
-		fail(v, "qmp", "the VMM closed its QMP socket");
-	else
-		fail(v, "qmp", "the VMM did not answer QMP within %" PRIu64 " ms",
-		     v->config.qmp_timeout_ms);
-}
-
-static void command(struct vmm *v, const char *name, qmp_done_fn *done)
-{
-	if (qmp_command(v->qmp, name, NULL, QMP_COMMAND_MS, done, v) < 0)
-		fail(v, "qmp", "QMP command %s: %s", name, strerror(errno));
-}
-
-static void command_failed(struct vmm *v, const char *name, const char *error)
-{
-	if (!v->qmp_closed)
-		fail(v, "qmp", "QMP command %s failed: %s", name, error);
-}
-
-static void come_up(struct vmm *v)
-{
-	event_del(v->limit_event);
-	set_state(v, VMM_UP);
-	v->was_up = true;
-	v->cb->up(v->arg, v->version, v->spawn_us, now_us() - v->start_us - v->spawn_us);
-}
-
-static void on_continued(void *arg, const json_t *value, const char *error)
-{
-	struct vmm *v = arg;
-
-	if (!value)
-		command_failed(v, "cont", error);
-	else
-		come_up(v);
-}
-
-static void on_status(void *arg, const json_t *value, const char *error)
-{
-	struct vmm *v = arg;
-	const char *status = json_string_value(json_object_get(value, "status"));
-
-	if (!value) {
-		command_failed(v, "query-status", error);
-	} else if (json_is_true(json_object_get(value, "running"))) {
-		come_up(v);
-	} else if (v->restored && status && strcmp(status, "inmigrate") == 0) {
-		v->loading = true; /* a MIGRATION event follows */
-	} else if (v->config.leave_stopped && status && strcmp(status, "paused") == 0) {
-		v->stopped = true;
-		come_up(v);
-	} else if (v->adopted && status && strcmp(status, "paused") == 0) {
-		/* An earlier broker stopped it for a moment and did not live to resume it. */
-		log_info(v->config.id, "was stopped, is resumed");
-		command(v, "cont", on_continued);
-	} else {
-		fail(v, "qmp", "the guest is not running, but %.40s", status ? status : "nothing");
-	}
-}
-
-static void on_capabilities(void *arg, const json_t *value, const char *error)
-{
-	struct vmm *v = arg;
-
-	if (!value)
-		command_failed(v, "qmp_capabilities", error);
-	else
-		command(v, "query-status", on_status);
-}
-
-static void on_greeting(void *arg, const char *version)
-{
-	struct vmm *v = arg;
-
-	if (v->version[0])
-		return; /* once is enough */
-	snprintf(v->version, sizeof(v->version), "%s", version);
-	command(v, "qmp_capabilities", on_capabilities);
-}
-
-/* A load that fails ends QEMU, which says why in its log. */
-static void on_load_event(struct vmm *v, const char *status)
-{
-	if (!v->loading || !status || strcmp(status, "completed") != 0)
-		return;
-	v->loading = false;
-	command(v, "query-status", on_status);
-}
-
-static void on_qmp_event(void *arg, const char *name, const json_t *data)
-{
-	struct vmm *v = arg;
-	const char *reason = json_string_value(json_object_get(data, "reason"));
-
-	log_debug(v->config.id, "QMP event %s%s%s", name, reason ? " " : "", reason ? reason : "");
-	if (strcmp(name, "SHUTDOWN") == 0 && reason)
-		snprintf(v->shutdown, sizeof(v->shutdown), "%s", reason);
-	else if (strcmp(name, "GUEST_PANICKED") == 0)
-		snprintf(v->shutdown, sizeof(v->shutdown), "guest-panic");
-	else if (strcmp(name, "MIGRATION") == 0)
-		on_load_event(v, json_string_value(json_object_get(data, "status")));
-	else if (strcmp(name, "STOP") == 0)
-		v->stopped = true;
-	else if (strcmp(name, "RESUME") == 0)
-		v->stopped = false;
-}
-
-static void on_qmp_lost(void *arg, const char *why, bool broken)
-{
-	struct vmm *v = arg;
-
-	if (v->state == VMM_REAPING)
-		return;
-	if (broken) {
-		/*
-		 * Whatever speaks there is no QEMU in good health; nothing that it says can be
-		 * relied on.
-		 */
-		log_warn(v->config.id, "QMP: %s; the VMM is killed", why);
-		fail(v, "qmp", "QMP: %s", why);
-	} else if (v->state == VMM_CONNECTING) {
-		v->qmp_closed = true;
-		set_limit(v, EXIT_AFTER_EOF_MS);
-	} else {
-		log_debug(v->config.id, "QMP: %s", why);
-	}
-}
-
-static const struct qmp_callbacks qmp_callbacks = {
-	.greeting = on_greeting,
-	.event = on_qmp_event,
-	.lost = on_qmp_lost,
-};
-
-static void connect_qmp(struct vmm *v)
-{
-	set_state(v, VMM_CONNECTING);
-	v->qmp = qmp_connect(v->base, v->config.rundir_fd, "qmp", &qmp_callbacks, v);
-	if (v->qmp) {
-		set_limit(v, v->config.qmp_timeout_ms);
-	} else if (errno == ECONNREFUSED) {
-		/* Nobody listens any more: it has ended, which is told in a moment. */
-		v->qmp_closed = true;
-		set_limit(v, EXIT_AFTER_EOF_MS);
-	} else {
-		fail(v, "qmp", "connect to the VMM's QMP socket: %s", strerror(errno));
-	}
 }
 
 /* ---- start ---- */
@@ -396,14 +173,14 @@ static void on_spawned(void *arg, const struct launch_reply *reply, int pidfd)
 		spawn_failed(v, reply);
 		return;
 	}
-	v->spawn_us = now_us() - v->start_us;
+	v->spawn_us = vmm_now_us() - v->start_us;
 	v->process = (struct vmm_process){(pid_t)reply->pid, reply->start_time};
 	v->pidfd = pidfd;
 	event_assign(v->exit_event, v->base, pidfd, EV_READ | EV_PERSIST, on_exit_event, v);
 	event_add(v->exit_event, NULL);
 	if (v->kill_asked)
-		kill_process(v);
-	connect_qmp(v);
+		vmm_kill_process(v);
+	vmm_connect_qmp(v);
 	v->cb->spawned(v->arg, &v->process);
 }
 
@@ -426,9 +203,9 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->cb = cb;
 	v->arg = arg;
 	v->pidfd = v->state_file.fd = -1;
-	v->start_us = now_us();
+	v->start_us = vmm_now_us();
 	v->exit_event = event_new(base, -1, 0, on_exit_event, v);
-	v->limit_event = event_new(base, -1, 0, on_limit, v);
+	v->limit_event = event_new(base, -1, 0, vmm_on_limit, v);
 	v->lease = vmm_lease_new(base, config->rundir_fd, v->config.id);
 	v->ops = vmm_ops_new(base);
 	if (!v->exit_event || !v->limit_event || !v->lease || !v->ops) {
@@ -551,7 +328,7 @@ struct vmm *vmm_adopt(struct event_base *base, struct launcher *launcher,
 	v->pidfd = pidfd;
 	event_assign(v->exit_event, base, pidfd, EV_READ | EV_PERSIST, on_exit_event, v);
 	event_add(v->exit_event, NULL);
-	connect_qmp(v);
+	vmm_connect_qmp(v);
 	return v;
 }
 
@@ -560,92 +337,13 @@ struct vmm *vmm_adopt(struct event_base *base, struct launcher *launcher,
 void vmm_kill(struct vmm *v)
 {
 	v->kill_asked = true;
-	kill_process(v);
+	vmm_kill_process(v);
 }
 
 void vmm_renew(struct vmm *v, uint64_t deadline_ms)
 {
 	if (v->state == VMM_CONNECTING || v->state == VMM_UP)
 		vmm_lease_renew(v->lease, deadline_ms);
-}
-
-/* Without memory even for the answer the VMM is ended, which answers as well. */
-static void run_op(struct vmm *v, const char *name, vmm_done_fn *done, void *arg)
-{
-	if (vmm_ops_command(v->ops, v->state == VMM_UP ? v->qmp : NULL, name, done, arg))
-		return;
-	log_error(v->config.id, "out of memory for %s; the VMM is ended", name);
-	kill_process(v);
-}
-
-void vmm_stop(struct vmm *v, vmm_done_fn *done, void *arg)
-{
-	run_op(v, "stop", done, arg);
-}
-
-void vmm_cont(struct vmm *v, vmm_done_fn *done, void *arg)
-{
-	run_op(v, "cont", done, arg);
-}
-
-bool vmm_is_stopped(const struct vmm *v)
-{
-	return v->stopped;
-}
-
-static void on_saved(void *arg, const struct hutch_error *err, const struct vmm_captured *captured)
-{
-	struct vmm *v = arg;
-	bool freed = false;
-	int used = v->state_file.used;
-
-	v->state_file.used = 0;
-	v->saving = NULL;
-	v->freed = &freed;
-	v->captured(v->captured_arg, err, captured);
-	if (freed)
-		return;
-	v->freed = NULL;
-	/* After what the callback has asked for: a guest that waits to go on comes first. */
-	if (v->qmp && used)
-		vmm_saving_tidy(v->qmp, used);
-}
-
-static struct qmp *begin_capture(struct vmm *v, vmm_captured_fn *done, void *arg)
-{
-	if (v->saving) {
-		log_error(v->config.id, "a capture was asked for while one is under way");
-		abort();
-	}
-	v->captured = done;
-	v->captured_arg = arg;
-	return v->state == VMM_UP ? v->qmp : NULL;
-}
-
-static void check_capture(struct vmm *v)
-{
-	if (v->saving)
-		return;
-	log_error(v->config.id, "out of memory for a capture; the VMM is ended");
-	kill_process(v);
-}
-
-void vmm_capture(struct vmm *v, const struct vmm_capture_to *to, vmm_captured_fn *done, void *arg)
-{
-	struct qmp *q = begin_capture(v, done, arg);
-
-	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, to, to->data_fd,
-				     &v->state_file, on_saved, v);
-	check_capture(v);
-}
-
-void vmm_capture_ahead(struct vmm *v, int data_fd, vmm_captured_fn *done, void *arg)
-{
-	struct qmp *q = begin_capture(v, done, arg);
-
-	v->saving = vmm_saving_start(v->base, v->config.rundir_fd, q, NULL, data_fd, &v->state_file,
-				     on_saved, v);
-	check_capture(v);
 }
 
 struct vmm_process vmm_get_process(const struct vmm *v)
