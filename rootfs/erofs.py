@@ -3,8 +3,8 @@
 
 Not compressed: under emulation a block that is decompressed costs more than one that is read. All inodes come first, those of one directory
 beside each other, each with its extended attributes, link target, small directory or small file behind it; then the blocks of large directories;
-then the files, each in one piece. So the agent has all that look-ups need in memory after one read at boot. Written here rather than by mkfs.erofs because Debian 12's
-takes neither an archive nor owners that the host's files do not have. The image depends on the tree alone.
+then the files, each in one piece. So the agent has all that look-ups need in memory after one read at boot. Written here rather than by
+mkfs.erofs because Debian 12's takes neither an archive nor owners that the host's files do not have. The image depends on the tree alone.
 """
 
 import os

@@ -97,7 +97,7 @@ def modinfo(module: bytes) -> list[tuple[str, str]]:
 
 
 class Index:
-    """The .bin files of /lib/modules/VERSION, which modprobe maps: a trie of keys, nodes written from the leaves up (kmod, libkmod/libkmod-index.h)."""
+    """The .bin files of /lib/modules/VERSION, which modprobe maps: a trie of keys, written from the leaves up (kmod, libkmod-index.h)."""
 
     MAGIC, VERSION = 0xB007F457, 0x00020001
     PREFIX, VALUES, CHILDS = 0x80000000, 0x40000000, 0x20000000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/etc/ld.so.cache for a tree, as ldconfig in it would write it (glibc, elf/cache.c and sysdeps/generic/dl-cache.h), for x86-64 and glibc 2.32 or newer.
+"""/etc/ld.so.cache for a tree, as ldconfig in it would write it (glibc, elf/cache.c, sysdeps/generic/dl-cache.h): x86-64, glibc 2.32 or newer.
 
 Without it programs start all the same, but the dynamic loader looks for each library in every directory it knows.
 """

@@ -105,6 +105,8 @@ class Tree:
         if name in (b"", b".", b".."):
             self.entries[self.follow(path)] = entry
             return
+        if len(name) > 255:
+            raise Refused(f"{os.fsdecode(path[:80])}...: a name of {len(name)} bytes; 255 are the most")
         full = os.path.join(parent, name)
         for above in parents(full):
             if above in self.entries and not stat.S_ISDIR(self.entries[above].mode):
@@ -168,6 +170,8 @@ class Tree:
             entry.data = os.fsencode(m.linkname)
         elif kind in (stat.S_IFCHR, stat.S_IFBLK):
             entry.device = m.devmajor, m.devminor
+        if not fits(entry):
+            raise Refused(f"{archive}: {m.name}: an owner, a time, a device number or a link that Linux cannot have")
         return entry
 
     def hard_link_target(self, path: bytes) -> bytes:
@@ -179,6 +183,12 @@ class Tree:
         if name not in self.entries:
             raise Refused(f"--own {path}: not in the image")
         self.entries[name].uid, self.entries[name].gid = uid, gid
+
+
+def fits(entry: Entry) -> bool:
+    major, minor = entry.device
+    return (max(entry.uid, entry.gid) < (1 << 32) - 1 and min(entry.uid, entry.gid, major, minor) >= 0 and entry.mtime < 1 << 40
+            and major < 1 << 12 and minor < 1 << 20 and (not stat.S_ISLNK(entry.mode) or 0 < len(entry.data) < 4096))
 
 
 def parents(path: bytes) -> Iterator[bytes]:

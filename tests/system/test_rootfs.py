@@ -215,7 +215,10 @@ def test_archives_that_cannot_be_a_root_are_refused_by_name(base, tmp_path):
     loop = archive(tmp_path / "loop.tar", roots.member("a", tarfile.SYMTYPE, linkname="a"), roots.member("a/b"))
     below = archive(tmp_path / "below.tar", roots.member("a"), roots.member("a/b"))
     saved = archive(tmp_path / "saved.tar", roots.member("manifest.json"), roots.member("repositories"))
-    for source, said in [(tmp_path / "cut.tar", "cut off within data/70000"), (tmp_path / "text.tar", "not a whole tar archive"),
+    huge = archive(tmp_path / "huge.tar", roots.member("a", uid=1 << 33))
+    long = archive(tmp_path / "long.tar", roots.member("n" * 256))
+    for source, said in [(huge, "a: an owner"), (long, "256 bytes"),
+                         (tmp_path / "cut.tar", "cut off within data/70000"), (tmp_path / "text.tar", "not a whole tar archive"),
                          (tmp_path / "nothing", "nothing in it"), (dangling, "a is a link to b, which is not there"),
                          (loop, "loop of symbolic links"), (below, "a is not a directory"), (saved, "docker export")]:
         with pytest.raises(Refused, match=said):
