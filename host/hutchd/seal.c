@@ -169,21 +169,12 @@ static const int allowed[] = {
 	SCMP_SYS(exit_group),
 };
 
-/* A leak check stops all threads from a clone of itself; a report may run a symbolizer. */
+/* A leak check stops all threads, which it finds with the old getdents, from a clone of itself; a report may run a symbolizer. */
 static const int for_sanitizers[] = {
-	SCMP_SYS(clone),
-	SCMP_SYS(fork),
-	SCMP_SYS(vfork),
-	SCMP_SYS(ptrace),
-	SCMP_SYS(execve),
-	SCMP_SYS(prctl),
-	SCMP_SYS(kill),
-	SCMP_SYS(setrlimit),
-	SCMP_SYS(prlimit64),
-	SCMP_SYS(arch_prctl),
-	SCMP_SYS(set_tid_address),
-	SCMP_SYS(pipe),
-	SCMP_SYS(mincore),
+	SCMP_SYS(clone),     SCMP_SYS(fork),	  SCMP_SYS(vfork),	SCMP_SYS(ptrace),
+	SCMP_SYS(getdents),  SCMP_SYS(execve),	  SCMP_SYS(prctl),	SCMP_SYS(kill),
+	SCMP_SYS(setrlimit), SCMP_SYS(prlimit64), SCMP_SYS(arch_prctl), SCMP_SYS(set_tid_address),
+	SCMP_SYS(pipe),	     SCMP_SYS(mincore),
 };
 
 static int fail(struct hutch_error *err, const char *what, int errnum)
