@@ -371,6 +371,19 @@ void cgroup_put(struct cgroup *cg)
 	cgroup_settle(cg, NULL);
 }
 
+void cgroup_stock(void)
+{
+	const struct tree_limits none = {0};
+	struct hutch_error err;
+	struct cgroup *cg = cgroup_ready() ? cgroup_get(&none, &err) : NULL;
+
+	if (!cg)
+		return;
+	write_file(cg->dir, "cgroup.freeze", "1");
+	write_file(cg->dir, "cgroup.freeze", "0");
+	cgroup_put(cg);
+}
+
 int cgroup_fd(const struct cgroup *cg)
 {
 	return cg->dir;

@@ -26,6 +26,8 @@ struct cgroup *cgroup_get(const struct tree_limits *limits, struct hutch_error *
 void cgroup_put(struct cgroup *cg);
 /* Put it as soon as it is empty, which may be now; *holder becomes NULL then. */
 void cgroup_settle(struct cgroup *cg, struct cgroup **holder);
+/* Have one in stock, since making it costs more than a short command; freeze and thaw it once. */
+void cgroup_stock(void);
 int cgroup_fd(const struct cgroup *cg);
 /* CPU time since cgroup_get; false: it cannot be read. */
 bool cgroup_usage(struct cgroup *cg, uint64_t *user_us, uint64_t *system_us);

@@ -20,6 +20,7 @@
 #define MACHINE_ID     "/etc/machine-id"
 #define MACHINE_ID_NEW "/etc/.machine-id.hutch"
 #define MACHINE_ID_RUN "/run/machine-id"
+#define REHEARSED      "/etc/.machine-id.warm"
 
 static int fail(struct hutch_error *err, const char *stage, const char *what)
 {
@@ -51,14 +52,14 @@ static int write_id(const char *path, const char *id)
 }
 
 /* By rename; on a read-only root by a bind mount over the file that must be there. */
-static int set_machine_id(const struct agent_identity *id, struct hutch_error *err)
+static int set_machine_id(const struct agent_identity *id, const char *path,
+			  struct hutch_error *err)
 {
 	mkdir("/etc", 0755);
-	if (write_id(MACHINE_ID_NEW, id->machine_id) == 0 &&
-	    rename(MACHINE_ID_NEW, MACHINE_ID) == 0)
+	if (write_id(MACHINE_ID_NEW, id->machine_id) == 0 && rename(MACHINE_ID_NEW, path) == 0)
 		return 0;
 	if (errno == EROFS && write_id(MACHINE_ID_RUN, id->machine_id) == 0 &&
-	    mount(MACHINE_ID_RUN, MACHINE_ID, NULL, MS_BIND, NULL) == 0)
+	    mount(MACHINE_ID_RUN, path, NULL, MS_BIND, NULL) == 0)
 		return 0;
 	return fail(err, "machine_id", MACHINE_ID " cannot be written");
 }
@@ -76,7 +77,7 @@ int identity_set_clock(uint64_t realtime_ns, struct hutch_error *err)
 }
 
 /* random(4): credit the bytes, then make the generator use them now. */
-static int add_entropy(const struct agent_identity *id, struct hutch_error *err)
+static int add_entropy(const struct agent_identity *id, unsigned bits, struct hutch_error *err)
 {
 	union {
 		struct rand_pool_info info; /* ends with the bytes */
@@ -86,7 +87,7 @@ static int add_entropy(const struct agent_identity *id, struct hutch_error *err)
 
 	if (fd < 0)
 		return fail(err, "entropy", "/dev/urandom cannot be opened");
-	pool.info.entropy_count = (int)id->entropy_len * 8;
+	pool.info.entropy_count = (int)bits;
 	pool.info.buf_size = (int)id->entropy_len;
 	memcpy(pool.info.buf, id->entropy, id->entropy_len);
 	ret = ioctl(fd, RNDADDENTROPY, &pool);
@@ -110,13 +111,32 @@ int identity_set(const struct agent_identity *id, struct hutch_error *err)
 		return 0;
 	if (agent.mode != AGENT_PLAIN && set_hostname(id, err) < 0)
 		return -1;
-	if (agent.mode == AGENT_PID1 &&
-	    (set_machine_id(id, err) < 0 || identity_set_clock(id->realtime_ns, err) < 0 ||
-	     add_entropy(id, err) < 0))
+	if (agent.mode == AGENT_PID1 && (set_machine_id(id, MACHINE_ID, err) < 0 ||
+					 identity_set_clock(id->realtime_ns, err) < 0 ||
+					 add_entropy(id, (unsigned)id->entropy_len * 8, err) < 0))
 		return -1;
 	agent.generation = id->generation;
 	agent.needs_identity = false;
 	log_info("identity: generation %llu, host name %s", (unsigned long long)id->generation,
 		 id->hostname);
 	return 0;
+}
+
+void identity_rehearse(void)
+{
+	struct agent_identity id = {.entropy = (const uint8_t *)id.machine_id,
+				    .entropy_len = HUTCH_MIN_ENTROPY};
+	struct hutch_error err;
+	struct timespec now;
+
+	if (agent.mode != AGENT_PID1)
+		return;
+	memset(id.machine_id, '0', HUTCH_MIN_ENTROPY);
+	gethostname(id.hostname, sizeof(id.hostname) - 1);
+	set_hostname(&id, &err);
+	set_machine_id(&id, REHEARSED, &err);
+	unlink(REHEARSED);
+	clock_gettime(CLOCK_REALTIME, &now);
+	identity_set_clock((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &err);
+	add_entropy(&id, 0, &err);
 }

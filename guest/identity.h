@@ -10,6 +10,8 @@
  * err, stage set when a step failed: then the old one, or none, stays in force.
  */
 int identity_set(const struct agent_identity *id, struct hutch_error *err);
+/* The same steps with what is there already, a file that goes again, and entropy that counts for nothing. */
+void identity_rehearse(void);
 /* Its clock alone. */
 int identity_set_clock(uint64_t realtime_ns, struct hutch_error *err);
 

@@ -11,6 +11,7 @@
 #include "guest/calls.h"
 #include "guest/cgroup.h"
 #include "guest/exec_table.h"
+#include "guest/identity.h"
 #include "protocol/frame.h"
 
 /* clang-format off */
@@ -67,17 +68,6 @@ bool warm_runs(void)
 	return warm.runs;
 }
 
-/* One cgroup in stock: making it costs more than a short command. */
-static void stock_cgroup(void)
-{
-	const struct tree_limits none = {0};
-	struct hutch_error err;
-	struct cgroup *cg = cgroup_ready() ? cgroup_get(&none, &err) : NULL;
-
-	if (cg)
-		cgroup_put(cg);
-}
-
 static void finish(void)
 {
 	struct exec *e = exec_find(ID);
@@ -87,7 +77,8 @@ static void finish(void)
 	loop_close(&warm.src);
 	if (e)
 		exec_make_way(e);
-	stock_cgroup();
+	cgroup_stock();
+	identity_rehearse();
 	if (c)
 		conn_answer(c, "failed", warm.failed);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent.warm: what a call of a user runs, once, so that its code is translated, cached and in memory.
+ * agent.warm: what a call of a user and agent.identity run, once, so that its code is translated, cached and in memory.
  *
  * How it works. The agent calls itself, over a connection of its own that has the same way through parser, dispatch,
  * spawn, reaper, workers and encoders as any. A packet of the socket pair carries one call; the next one is sent when the answer

@@ -127,6 +127,47 @@ static void setup(void)
 	ck_assert_int_eq(loop_init(), 0);
 }
 
+static unsigned always_fired, others_fired;
+
+static void count_fired(struct loop_timer *t)
+{
+	always_fired += t->always;
+	others_fired += !t->always;
+}
+
+/* One in five goes on; the rest keep what was left of their time, also those that are set meanwhile. */
+START_TEST(test_held_timers_stand_still)
+{
+	struct loop_timer end = {.due = stop, .always = true};
+	uint64_t start = loop_now(), left[COUNT], at;
+
+	srand(4);
+	for (int i = 0; i < COUNT; i++) {
+		left[i] = 1000000000u + (uint64_t)rand() % 1000000u;
+		if (i == COUNT / 2)
+			loop_hold_timers(true);
+		timers[i] = (struct loop_timer){.due = count_fired, .always = i % 5 == 0};
+		loop_timer_set(&timers[i], start + (timers[i].always ? 0 : left[i]));
+	}
+	loop_timer_after_ms(&end, 20);
+	loop_run();
+	ck_assert_uint_eq(always_fired, COUNT / 5);
+	at = loop_now();
+	loop_hold_timers(false);
+	for (int i = 0; i < COUNT; i++) {
+		if (timers[i].always)
+			continue;
+		ck_assert_uint_ge(timers[i].at_ns, start + left[i] + 20000000u);
+		ck_assert_uint_le(timers[i].at_ns, loop_now() + left[i]);
+		loop_timer_set(&timers[i], at);
+	}
+	loop_timer_after_ms(&end, 0);
+	loop_run();
+	ck_assert_uint_eq(others_fired, COUNT - COUNT / 5);
+	loop_hold_timers(false); /* nothing to do */
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("agent_loop");
@@ -139,6 +180,7 @@ int main(void)
 	tcase_add_test(t, test_closed_source_gets_no_event);
 	tcase_add_test(t, test_tasks);
 	tcase_add_test(t, test_unwatched_source_does_not_spin);
+	tcase_add_test(t, test_held_timers_stand_still);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
