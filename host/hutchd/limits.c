@@ -144,7 +144,7 @@ static int check(const struct broker *b, uint32_t uid, bool of_all,
 		 const uint64_t wanted[OF_CREATES], struct hutch_error *err)
 {
 	bool exempt = broker_is_admin(b, uid), counted[2] = {false, false};
-	struct usage u[2];
+	struct usage u[2] = {{.vms = 0}, {.vms = 0}};
 
 	for (size_t i = 0; i < ROWS; i++) {
 		const struct row *r = &rows[i];

@@ -169,14 +169,6 @@ static const int allowed[] = {
 	SCMP_SYS(exit_group),
 };
 
-/* A leak check stops all threads, which it finds with the old getdents, from a clone of itself; a report may run a symbolizer. */
-static const int for_sanitizers[] = {
-	SCMP_SYS(clone),     SCMP_SYS(fork),	  SCMP_SYS(vfork),	SCMP_SYS(ptrace),
-	SCMP_SYS(getdents),  SCMP_SYS(execve),	  SCMP_SYS(prctl),	SCMP_SYS(kill),
-	SCMP_SYS(setrlimit), SCMP_SYS(prlimit64), SCMP_SYS(arch_prctl), SCMP_SYS(set_tid_address),
-	SCMP_SYS(pipe),	     SCMP_SYS(mincore),
-};
-
 static int fail(struct hutch_error *err, const char *what, int errnum)
 {
 	return hutch_error_set(err, HUTCH_E_INTERNAL, errnum, "the broker cannot be sealed: %s: %s",
@@ -190,15 +182,11 @@ static int add_rules(scmp_filter_ctx ctx)
 
 	for (size_t i = 0; i < COUNT(allowed); i++)
 		rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
-	for (size_t i = 0; SANITIZED && i < COUNT(for_sanitizers); i++)
-		rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, for_sanitizers[i], 0);
-	if (!SANITIZED) {
-		rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-				       SCMP_A0(SCMP_CMP_MASKED_EQ, thread, thread));
-		/* Reading limits; a new one would be the third argument. */
-		rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1,
-				       SCMP_A2(SCMP_CMP_EQ, 0));
-	}
+	rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+			       SCMP_A0(SCMP_CMP_MASKED_EQ, thread, thread));
+	/* Reading limits; a new one would be the third argument. */
+	rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1,
+			       SCMP_A2(SCMP_CMP_EQ, 0));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
 			       SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
 	/* The C library then makes threads with clone, whose flags can be looked at. */
@@ -206,9 +194,16 @@ static int add_rules(scmp_filter_ctx ctx)
 	return rc;
 }
 
+/* A leak check traces the process from a clone of itself, and a report may run a symbolizer. */
+static int add_rules_sanitized(scmp_filter_ctx ctx)
+{
+	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+				SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+}
+
 static int filter(struct hutch_error *err)
 {
-	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	scmp_filter_ctx ctx = seccomp_init(SANITIZED ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EPERM));
 	int rc;
 
 	if (!ctx)
@@ -217,7 +212,7 @@ static int filter(struct hutch_error *err)
 	if (rc == 0)
 		rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (rc == 0)
-		rc = add_rules(ctx) ? -EINVAL : 0;
+		rc = (SANITIZED ? add_rules_sanitized(ctx) : add_rules(ctx)) ? -EINVAL : 0;
 	if (rc == 0)
 		rc = seccomp_load(ctx);
 	seccomp_release(ctx);

@@ -12,8 +12,8 @@
  * the system calls that it may still make, on which there is no exec, no fork and no socket that is not a Unix one; what
  * is not on it gets EPERM. For good: so after the launcher was forked, and before there are other threads (capabilities
  * are a thread's own). As root no group is kept but the given one, if any: its own files may then be given to that one
- * without a capability. A build with sanitizers stays dumpable and may fork, since these need it. -1 with err: nothing
- * may be served.
+ * without a capability. A build with sanitizers stays dumpable and is refused other sockets alone, since these trace and
+ * fork. -1 with err: nothing may be served.
  */
 int seal(const gid_t *group, struct hutch_error *err);
 
