@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
@@ -188,13 +189,15 @@ static void on_captured(void *arg, const struct hutch_error *err, const struct v
 {
 	struct vm *vm = arg;
 	struct capture *c = vm->capture;
+	struct stat st;
 
 	if (!c)
 		return;
 	if (err) {
 		fail(c, err, "its memory cannot be captured");
 	} else {
-		c->bytes = got->bytes;
+		/* With what was written ahead. */
+		c->bytes = fstat(c->data_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : got->bytes;
 		log_info(vm->object,
 			 "captured %llu KiB in %llu extents: memory %llu us, devices %llu us",
 			 (unsigned long long)got->bytes >> 10, (unsigned long long)got->extents,
