@@ -146,7 +146,7 @@ def test_c039_fork_of_a_fork(rig):
 def test_all_or_none(rig):
     with create(rig) as vm, create(rig, name="w-2"):
         assert "w-2" in str(refused("exists", rig, "vm.fork", {"count": 3, "name": "w"}, vm=vm.id))
-        procs.eventually(lambda: len(rig.rundirs()) == 2, 5, "the other children are gone")
+        procs.eventually(lambda: len(rig.rundirs()) == 2, 20, "the other children are gone")
         assert vm.exec("echo ok").stdout == "ok\n"
 
 
@@ -258,10 +258,10 @@ def test_c040_kill_of_the_broker_around_a_fork(rig, after_ms):
         rig.kill()
         thread.join()
         rig.start()
-        procs.eventually(lambda: len(rig.rundirs()) == len(rig.client.vms()), 10, "no half-made child")
+        procs.eventually(lambda: len(rig.rundirs()) == len(rig.client.vms()), 20, "no half-made child")
         count = "wc -l < /tmp/ticks"
         first = int(vm.exec(count, timeout_seconds=60).stdout)
-        procs.eventually(lambda: int(vm.exec(count).stdout) > first, 10, "its processes go on")
+        procs.eventually(lambda: int(vm.exec(count).stdout) > first, 20, "its processes go on")
         assert not (rig.state / "vm" / vm.id / "capture").exists()
         (child,), _ = fork(rig, vm)
         assert child.exec("echo ok").stdout == "ok\n"
@@ -298,4 +298,4 @@ def test_pool(rig):
     procs.eventually(lambda: pool()["ready"] == 2, 60, "filled by the next broker")
     rig.client.call("pool.set", {"template": "base", "size": 0})
     assert rig.client.call("pool.list")["pools"] == []
-    procs.eventually(lambda: set(rig.rundirs()) == {v.id for v in vms}, 10, "ended")
+    procs.eventually(lambda: set(rig.rundirs()) == {v.id for v in vms}, 20, "ended")
