@@ -19,7 +19,7 @@ struct usage {
 	uint64_t vms, memory_mib, vcpus, clients, calls;
 };
 
-enum counted { OF_VMS, OF_MEMORY, OF_VCPUS, OF_CLIENTS, OF_CALLS, OF_CREATES };
+enum counted { OF_VMS, OF_MEMORY, OF_VCPUS, OF_CLIENTS, OF_CALLS, OF_CREATES, OF_ALL };
 
 static const struct row {
 	const char *key;
@@ -124,6 +124,7 @@ static uint64_t used_of(const struct usage *u, enum counted what)
 	case OF_CALLS:
 		return u->calls;
 	case OF_CREATES:
+	case OF_ALL:
 		break;
 	}
 	return 0;
@@ -140,26 +141,25 @@ static int refuse(const struct row *r, uint64_t used, unsigned value, uint64_t w
 }
 
 /* wanted: by enum counted, 0: not asked for. of_all: also against the limits of all together. */
-static int check(const struct broker *b, uint32_t uid, bool of_all,
-		 const uint64_t wanted[OF_CREATES], struct hutch_error *err)
+static int check(const struct broker *b, uint32_t uid, bool of_all, const uint64_t wanted[OF_ALL],
+		 struct hutch_error *err)
 {
 	bool exempt = broker_is_admin(b, uid), counted[2] = {false, false};
 	struct usage u[2] = {{.vms = 0}, {.vms = 0}};
 
 	for (size_t i = 0; i < ROWS; i++) {
 		const struct row *r = &rows[i];
+		uint64_t more = wanted[r->counted], used;
 		unsigned value = value_of(b, r);
-		uint64_t used;
 
-		if (value == 0 || r->counted == OF_CREATES || wanted[r->counted] == 0 ||
-		    (r->per_uid ? exempt : !of_all))
+		if (value == 0 || more == 0 || (r->per_uid ? exempt : !of_all))
 			continue;
 		if (!counted[r->per_uid])
 			u[r->per_uid] = count(b, !r->per_uid, uid);
 		counted[r->per_uid] = true;
 		used = used_of(&u[r->per_uid], r->counted);
-		if (used + wanted[r->counted] > value)
-			return refuse(r, used, value, wanted[r->counted], err);
+		if (used + more > value)
+			return refuse(r, used, value, more, err);
 	}
 	return 0;
 }
@@ -167,7 +167,7 @@ static int check(const struct broker *b, uint32_t uid, bool of_all,
 int limits_check_vm(const struct broker *b, uint32_t uid, uint32_t memory_mib, uint32_t vcpus,
 		    bool new_one, struct hutch_error *err)
 {
-	const uint64_t wanted[OF_CREATES] = {
+	const uint64_t wanted[OF_ALL] = {
 		[OF_VMS] = 1, [OF_MEMORY] = memory_mib, [OF_VCPUS] = vcpus};
 
 	return check(b, uid, new_one, wanted, err);
@@ -175,14 +175,14 @@ int limits_check_vm(const struct broker *b, uint32_t uid, uint32_t memory_mib, u
 
 int limits_check_client(const struct broker *b, uint32_t uid, struct hutch_error *err)
 {
-	const uint64_t wanted[OF_CREATES] = {[OF_CLIENTS] = 1};
+	const uint64_t wanted[OF_ALL] = {[OF_CLIENTS] = 1};
 
 	return check(b, uid, true, wanted, err);
 }
 
 int limits_check_call(const struct client *c, struct hutch_error *err)
 {
-	const uint64_t wanted[OF_CREATES] = {[OF_CALLS] = 1};
+	const uint64_t wanted[OF_ALL] = {[OF_CALLS] = 1};
 
 	return check(c->b, c->uid, true, wanted, err);
 }
