@@ -448,8 +448,6 @@ def test_c018_an_archive_cannot_escape(tmp_path, name, there):
         assert not escapes
     except hutch.HutchError as e:
         assert escapes and e.kind in ("denied", "protocol"), e
-    except FileNotFoundError:
-        assert name.startswith("hard link")
     after = os.stat(base / "secret")
     assert {p.name for p in base.iterdir()} == {"secret", "t"} and not (tmp_path / "evil").exists()
     assert (base / "secret").read_text() == "secret"
@@ -503,7 +501,7 @@ def big(kind, size):
     "data",
     [
         big(tarfile.XHDTYPE, 1 << 40), big(tarfile.XGLTYPE, 1 << 30), big(tarfile.GNUTYPE_LONGNAME, 1 << 33),
-        pax([b"size=-1\n"]), pax([b"size=1e3\n"]), pax([b"mtime=never\n"]), pax([b"mtime=" + b"9" * 30 + b"\n"]), pax([b"path=a\0b\n"]),
+        pax([b"path=x\n", b"path=y\n"]).replace(b" path=y", b"_path=y"), pax([b"size=-1\n"]), pax([b"size=1e3\n"]), pax([b"mtime=never\n"]), pax([b"mtime=" + b"9" * 30 + b"\n"]), pax([b"path=a\0b\n"]),
         pax(SPARSE, size=512) + b"99999999\n".ljust(512, b"\0"), pax(SPARSE, size=512) + b"1\n50\n60\n".ljust(512, b"\0"),
         pax(SPARSE, size=512) + b"2\n50\n1\n40\n1\n".ljust(512, b"\0"), pax(SPARSE, size=512) + b"x" * 512, pax(SPARSE, size=0),
         pax(SPARSE, size=512) + b"1\n0\n50\n".ljust(512, b"\0"),

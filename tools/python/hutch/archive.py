@@ -412,7 +412,9 @@ def _pax_records(data: bytes) -> Dict[str, str]:
     at = 0
     while at < len(data) and data[at]:
         space = data.find(b" ", at, at + 20)
-        length = int(data[at:space]) if space > at and data[at:space].isdigit() else 0
+        if space <= at or not data[at:space].isdigit():
+            raise _bad("a pax header that is none")
+        length = int(data[at:space])
         record = data[space + 1 : at + length]
         key, equals, value = record.partition(b"=")
         if at + length > len(data) or not equals or not value.endswith(b"\n"):
@@ -677,7 +679,11 @@ class Unpacker:
             raise _bad("a hard link to nothing")
         source = os.dup(self._walk(to[:-1]))
         try:
-            if stat.S_ISDIR(os.stat(to[-1], dir_fd=source, follow_symlinks=False).st_mode):
+            try:
+                st = os.stat(to[-1], dir_fd=source, follow_symlinks=False)
+            except FileNotFoundError:
+                raise _bad("a hard link to what is not there") from None
+            if stat.S_ISDIR(st.st_mode):
                 raise _bad("a hard link to a directory")
             if to != parts:
                 self._replace(
