@@ -83,6 +83,9 @@ static void check_isolation(struct report *r, const struct hutch_value *isolatio
 		if (missing->as.array.items[i].type == HUTCH_TEXT)
 			check(r, NOTE, "isolation", "without %s",
 			      missing->as.array.items[i].as.text.data);
+	if (hutch_get(isolation, "reason"))
+		check(r, NOTE, "isolation", "because of %s",
+		      hutch_get_text(isolation, "reason", ""));
 }
 
 static void check_templates(struct report *r, struct hutch *h)
