@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hutch fork: children of a running VM. */
-#include <stdio.h>
-
 #include "protocol/limits.h"
-#include "tools/hutch/cmd.h"
-#include "tools/hutch/json.h"
+#include "tools/hutch/answer.h"
 
 /* What the broker may take beyond its own deadline, to tell that it passed. */
 #define ANSWER_MS  30000
@@ -53,17 +50,10 @@ static size_t fill(const struct fork_options *o, struct hutch_pair *params)
 	return n;
 }
 
-static void print_ids(const struct hutch_value *vms)
-{
-	for (size_t i = 0; vms != NULL && vms->type == HUTCH_ARRAY && i < vms->as.array.count; i++)
-		puts(hutch_get_text(&vms->as.array.items[i], "id", ""));
-}
-
 static int run(struct cli *cli, struct args *a)
 {
 	struct hutch_pair params[MAX_PARAMS];
 	struct fork_options o = {0};
-	struct hutch_doc *doc;
 	uint64_t wait_ms;
 	int id;
 
@@ -75,15 +65,8 @@ static int run(struct cli *cli, struct args *a)
 	if (a->count != 1)
 		return cli_usage(cli, "one ID is wanted");
 	wait_ms = (o.timeout_ms > 0 ? o.timeout_ms : HUTCH_DEFAULT_BOOT_TIMEOUT_MS) + ANSWER_MS;
-	doc = cli_request(cli, "vm.fork", a->operands[0], params, fill(&o, params), wait_ms);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	else
-		print_ids(hutch_get(hutch_doc_root(doc), "vms"));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "vm.fork", a->operands[0], params, fill(&o, params), wait_ms,
+			    answer_vm_ids);
 }
 
 static const struct opt options[] = {

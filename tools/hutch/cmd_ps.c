@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/hutch/cmd.h"
+#include "tools/hutch/answer.h"
 #include "tools/hutch/json.h"
 #include "tools/hutch/text.h"
 
@@ -50,30 +50,21 @@ static void row(struct table *t, const struct hutch_value *e)
 	table_cell(t, text);
 }
 
-static void print_execs(const struct hutch_value *execs, bool quiet)
+static void show_table(const struct hutch_value *answer)
 {
 	static const char *const head[] = {"EXEC", "PID",      "STATE",	 "AGE",
 					   "TTY",  "ATTACHED", "COMMAND"};
-	struct table t = {.columns = sizeof(head) / sizeof(head[0])};
 
-	for (unsigned i = 0; i < t.columns; i++)
-		table_cell(&t, head[i]);
-	for (size_t i = 0; execs != NULL && execs->type == HUTCH_ARRAY && i < execs->as.array.count;
-	     i++) {
-		if (quiet)
-			puts(hutch_get_text(&execs->as.array.items[i], "id", ""));
-		else
-			row(&t, &execs->as.array.items[i]);
-	}
-	if (!quiet)
-		table_print(&t);
-	else
-		table_free(&t);
+	ANSWER_TABLE(head, hutch_get(answer, "execs"), row);
+}
+
+static void show_ids(const struct hutch_value *answer)
+{
+	answer_ids(hutch_get(answer, "execs"));
 }
 
 static int run(struct cli *cli, struct args *a)
 {
-	struct hutch_doc *doc;
 	bool quiet = false;
 	int id;
 
@@ -83,15 +74,8 @@ static int run(struct cli *cli, struct args *a)
 		return a->status;
 	if (a->count != 1)
 		return cli_usage(cli, "ID is wanted, and nothing else");
-	doc = cli_request(cli, "exec.list", a->operands[0], NULL, 0, PROMPT_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	else
-		print_execs(hutch_get(hutch_doc_root(doc), "execs"), quiet);
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "exec.list", a->operands[0], NULL, 0, PROMPT_MS,
+			    quiet ? show_ids : show_table);
 }
 
 static const struct opt options[] = {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hutch snapshot create, list, info, delete, verify: VMs kept on disk, which others go on from. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "tools/hutch/cmd.h"
+#include "tools/hutch/answer.h"
 #include "tools/hutch/json.h"
 #include "tools/hutch/lines.h"
-#include "tools/hutch/text.h"
 
 /* ---- create ---- */
+
+static void show_name(const struct hutch_value *answer)
+{
+	puts(hutch_get_text(answer, "name", ""));
+}
 
 static int run_create(struct cli *cli, struct args *a)
 {
 	struct hutch_pair params[2] = {{"name", {.type = HUTCH_NIL}}};
-	struct hutch_doc *doc;
 	size_t n = 1;
 	int id;
 
@@ -26,15 +27,7 @@ static int run_create(struct cli *cli, struct args *a)
 		return cli_usage(cli, "ID and NAME are wanted");
 	params[0].value = hutch_text(a->operands[1]);
 	params[1] = (struct hutch_pair){"allow_secrets", hutch_bool(true)};
-	doc = cli_request(cli, "snapshot.create", a->operands[0], params, n, 0);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	else
-		puts(hutch_get_text(hutch_doc_root(doc), "name", ""));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "snapshot.create", a->operands[0], params, n, 0, show_name);
 }
 
 static const struct opt create_options[] = {
@@ -72,32 +65,19 @@ static void snapshot_row(struct table *t, const struct hutch_value *s)
 	table_cell(t, text);
 }
 
-static int run_list(struct cli *cli, struct args *a)
+static void show_list(const struct hutch_value *answer)
 {
 	static const char *const head[] = {"NAME", "TEMPLATE", "MIB",	 "SIZE",
 					   "OWN",  "VMS",      "CREATED"};
-	struct table t = {.columns = sizeof(head) / sizeof(head[0])};
-	const struct hutch_value *list;
-	struct hutch_doc *doc;
 
+	ANSWER_TABLE(head, hutch_get(answer, "snapshots"), snapshot_row);
+}
+
+static int run_list(struct cli *cli, struct args *a)
+{
 	if (args_operands(a, 0, 0) < 0)
 		return a->status;
-	doc = cli_request(cli, "snapshot.list", NULL, NULL, 0, PROMPT_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	list = hutch_get(hutch_doc_root(doc), "snapshots");
-	if (cli->json) {
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	} else {
-		for (unsigned i = 0; i < t.columns; i++)
-			table_cell(&t, head[i]);
-		for (size_t i = 0;
-		     list != NULL && list->type == HUTCH_ARRAY && i < list->as.array.count; i++)
-			snapshot_row(&t, &list->as.array.items[i]);
-		table_print(&t);
-	}
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "snapshot.list", NULL, NULL, 0, PROMPT_MS, show_list);
 }
 
 const struct command cmd_snapshot_list = {
@@ -110,29 +90,14 @@ const struct command cmd_snapshot_list = {
 
 /* ---- info, delete, verify ---- */
 
-static struct hutch_doc *by_name(struct cli *cli, const char *method, const char *name,
-				 uint64_t timeout_ms)
-{
-	const struct hutch_pair param = {"name", hutch_text(name)};
-
-	return cli_request(cli, method, NULL, &param, 1, timeout_ms);
-}
-
 static int run_info(struct cli *cli, struct args *a)
 {
-	struct hutch_doc *doc;
+	struct hutch_pair name = {"name", {.type = HUTCH_NIL}};
 
 	if (args_operands(a, 1, 1) < 0)
 		return a->status;
-	doc = by_name(cli, "snapshot.info", a->operands[0], PROMPT_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	else
-		lines_print(hutch_doc_root(doc));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	name.value = hutch_text(a->operands[0]);
+	return answer_print(cli, "snapshot.info", NULL, &name, 1, PROMPT_MS, lines_print);
 }
 
 const struct command cmd_snapshot_info = {
@@ -143,24 +108,11 @@ const struct command cmd_snapshot_info = {
 	.run = run_info,
 };
 
-/* All that are named, also after one that failed. */
 static int run_delete(struct cli *cli, struct args *a)
 {
-	int status = EXIT_OK;
-
 	if (args_operands(a, 1, INT32_MAX) < 0)
 		return a->status;
-	for (char **name = a->operands; *name != NULL; name++) {
-		struct hutch_doc *doc = by_name(cli, "snapshot.delete", *name, 0);
-
-		if (doc == NULL)
-			status = cli->command->failed;
-		else if (cli->json)
-			json_print(stdout, json_pack("{s:o}", "name",
-						     json_from_bytes(*name, strlen(*name))));
-		hutch_doc_free(doc);
-	}
-	return cli_finish(cli, status);
+	return answer_each(cli, "snapshot.delete", "name", a->operands, 0);
 }
 
 const struct command cmd_snapshot_delete = {
@@ -173,12 +125,14 @@ const struct command cmd_snapshot_delete = {
 
 static int run_verify(struct cli *cli, struct args *a)
 {
+	struct hutch_pair name = {"name", {.type = HUTCH_NIL}};
 	struct hutch_doc *doc;
 	char text[64];
 
 	if (args_operands(a, 1, 1) < 0)
 		return a->status;
-	doc = by_name(cli, "snapshot.verify", a->operands[0], 0);
+	name.value = hutch_text(a->operands[0]);
+	doc = cli_request(cli, "snapshot.verify", NULL, &name, 1, 0);
 	if (doc == NULL)
 		return cli->command->failed;
 	text_bytes(text, sizeof(text), hutch_get_uint(hutch_doc_root(doc), "bytes", 0));

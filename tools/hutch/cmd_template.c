@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "protocol/codec.h"
+#include "tools/hutch/answer.h"
 #include "tools/hutch/cmd.h"
 #include "tools/hutch/json.h"
 #include "tools/hutch/paths.h"
@@ -29,47 +30,34 @@ static const char *snapshot_word(const struct hutch_value *snapshot)
 	return hutch_get_bool(snapshot, "fits", false) ? "yes" : "does not fit";
 }
 
-static int print_table(const struct hutch_value *list)
+static void template_row(struct table *t, const struct hutch_value *e)
+{
+	char text[64];
+
+	table_cell(t, hutch_get_text(e, "name", "-"));
+	text_bytes(text, sizeof(text), hutch_get_uint(e, "bytes", 0));
+	table_cell(t, text);
+	table_cell(t, hutch_get_text(e, "kernel", "-"));
+	table_number(t, hutch_get_uint(e, "memory_mib", 0));
+	table_number(t, hutch_get_uint(e, "vcpus", 0));
+	table_cell(t, snapshot_word(hutch_get(e, "snapshot")));
+	text_date(text, sizeof(text), hutch_get_uint(e, "created_ms", 0));
+	table_cell(t, text);
+}
+
+static void show_templates(const struct hutch_value *answer)
 {
 	static const char *const head[] = {"NAME",  "SIZE",	"KERNEL", "MIB",
 					   "VCPUS", "SNAPSHOT", "CREATED"};
-	struct table t = {.columns = sizeof(head) / sizeof(head[0])};
-	char text[64];
 
-	for (unsigned i = 0; i < t.columns; i++)
-		table_cell(&t, head[i]);
-	for (size_t i = 0; list != NULL && list->type == HUTCH_ARRAY && i < list->as.array.count;
-	     i++) {
-		const struct hutch_value *e = &list->as.array.items[i];
-
-		table_cell(&t, hutch_get_text(e, "name", "-"));
-		text_bytes(text, sizeof(text), hutch_get_uint(e, "bytes", 0));
-		table_cell(&t, text);
-		table_cell(&t, hutch_get_text(e, "kernel", "-"));
-		table_number(&t, hutch_get_uint(e, "memory_mib", 0));
-		table_number(&t, hutch_get_uint(e, "vcpus", 0));
-		table_cell(&t, snapshot_word(hutch_get(e, "snapshot")));
-		text_date(text, sizeof(text), hutch_get_uint(e, "created_ms", 0));
-		table_cell(&t, text);
-	}
-	return table_print(&t);
+	ANSWER_TABLE(head, hutch_get(answer, "templates"), template_row);
 }
 
 static int run_ls(struct cli *cli, struct args *a)
 {
-	struct hutch_doc *doc;
-
 	if (args_operands(a, 0, 0) < 0)
 		return a->status;
-	doc = cli_request(cli, "template.list", NULL, NULL, 0, PROMPT_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	else
-		print_table(hutch_get(hutch_doc_root(doc), "templates"));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "template.list", NULL, NULL, 0, PROMPT_MS, show_templates);
 }
 
 const struct command cmd_template_ls = {
@@ -85,18 +73,11 @@ const struct command cmd_template_ls = {
 static int run_rm(struct cli *cli, struct args *a)
 {
 	struct hutch_pair name = {"name", {.type = HUTCH_NIL}};
-	struct hutch_doc *doc;
 
 	if (args_operands(a, 1, 1) < 0)
 		return a->status;
 	name.value = hutch_text(a->operands[0]);
-	doc = cli_request(cli, "template.remove", NULL, &name, 1, PROMPT_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "template.remove", NULL, &name, 1, PROMPT_MS, NULL);
 }
 
 const struct command cmd_template_rm = {

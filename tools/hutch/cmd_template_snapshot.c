@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hutch template snapshot: boot a template once, and keep what VMs are then restored from. */
-#include <stdio.h>
 #include <string.h>
 
 #include "protocol/limits.h"
-#include "tools/hutch/cmd.h"
-#include "tools/hutch/json.h"
+#include "tools/hutch/answer.h"
 #include "tools/hutch/template_snapshot.h"
 
 #define ANSWER_MS  60000
@@ -40,7 +38,6 @@ static int run(struct cli *cli, struct args *a)
 {
 	uint64_t memory = 0, vcpus = 0, timeout = 0;
 	struct hutch_pair params[MAX_PARAMS];
-	struct hutch_doc *doc;
 	size_t n = 0;
 	int id, r = 0;
 
@@ -63,14 +60,9 @@ static int run(struct cli *cli, struct args *a)
 		params[n++] = (struct hutch_pair){"vcpus", hutch_uint(vcpus)};
 	if (timeout > 0)
 		params[n++] = (struct hutch_pair){"timeout_ms", hutch_uint(timeout)};
-	doc = cli_request(cli, "template.snapshot", NULL, params, n,
-			  (timeout > 0 ? timeout : HUTCH_DEFAULT_BOOT_TIMEOUT_MS) + ANSWER_MS);
-	if (doc == NULL)
-		return cli->command->failed;
-	if (cli->json)
-		json_print(stdout, json_from_value(hutch_doc_root(doc)));
-	hutch_doc_free(doc);
-	return cli_finish(cli, EXIT_OK);
+	return answer_print(cli, "template.snapshot", NULL, params, n,
+			    (timeout > 0 ? timeout : HUTCH_DEFAULT_BOOT_TIMEOUT_MS) + ANSWER_MS,
+			    NULL);
 }
 
 static const struct opt options[] = {
