@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Section 4.2.2. */
-static const uint32_t k[64] = {
+const uint32_t sha256_k[64] __attribute__((aligned(16))) = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
 	0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
 	0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
@@ -42,7 +42,7 @@ static void hash_block(uint32_t h[8], const uint8_t *p)
 			       (rotr(b, 17) ^ rotr(b, 19) ^ b >> 10);
 		}
 		t1 = v[7] + (rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25)) +
-		     ((v[4] & v[5]) ^ (~v[4] & v[6])) + k[t] + *wt;
+		     ((v[4] & v[5]) ^ (~v[4] & v[6])) + sha256_k[t] + *wt;
 		t2 = (rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22)) +
 		     ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
 		memmove(v + 1, v, 7 * sizeof(*v));

@@ -12,6 +12,9 @@ struct sha256 {
 	uint8_t block[64]; /* what is not hashed yet */
 };
 
+/* The constants of section 4.2.2, for those who do the rounds otherwise (host/hutchd/sha256_x86.c). */
+extern const uint32_t sha256_k[64];
+
 void sha256_init(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *p, size_t n);
 /* 64 lower-case hex digits and a NUL. */
