@@ -16,6 +16,14 @@ class Refused(Exception):
     """What was asked cannot be done; the message says what is wrong and, where it can, what to do."""
 
 
+def say(text: str) -> None:
+    print(f"rootfs: {text}", file=sys.stderr, flush=True)
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hutch"
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Written beside, then renamed: path is the old file or the whole new one, never a part."""
