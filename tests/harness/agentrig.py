@@ -15,18 +15,15 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 import procs
+from fakevmm import tied
 from hutch import Client, Connection, Sandbox
 
 START_SECONDS = 10.0
 
 
 def namespace_command(inner: Sequence[str], *, pid1: bool = False) -> List[str]:
-    """
-    Run inner in namespaces that end with this process. pid1: as their init itself, else below a shell.
-
-    The signal at the parent's death comes only if it dies after it was asked for: so then the parent is looked at.
-    """
-    command = ["setpriv", "--pdeathsig", "KILL", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid()), "unshare"]
+    """Run inner in namespaces that end with this process. pid1: as their init itself, else below a shell."""
+    command = [*tied(), "unshare"]
     if os.geteuid() != 0:
         command += ["--user", "--map-root-user"]
     command += ["--pid", "--mount", "--uts", "--fork", "--kill-child=KILL", "--mount-proc"]

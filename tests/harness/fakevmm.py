@@ -31,6 +31,15 @@ AGENT_PORT = 520
 CHUNK = 64 << 10
 
 
+def tied():
+    """
+    What a command line starts with, so that its process goes with this one.
+
+    The signal at the parent's death comes only if it dies after it was asked for: so then the parent is looked at.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+
+
 class Loop:
     """Descriptors with callbacks, and timers."""
 
@@ -290,9 +299,7 @@ class Vmm:
         dial = [] if self.conf.get("no_dial") else ["--dial", self.rundir + "/vsock_521"]
         agent = [self.conf["agent"], "--unix", self.agent_socket] + dial + self.conf.get("agent_args", [])
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        # The signal comes only if the parent dies after it was asked for: so then the parent is looked at.
-        tied = ["setpriv", "--pdeathsig", "KILL", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
-        argv = [*tied, "unshare", *user, "--pid", "--mount", "--uts", "--fork",
+        argv = [*tied(), "unshare", *user, "--pid", "--mount", "--uts", "--fork",
                 "--kill-child=KILL", "--mount-proc", "/bin/sh", "-c", '"$@"; :', "agent", *agent]
         console = [(os.POSIX_SPAWN_DUP2, FD_CONSOLE, 1), (os.POSIX_SPAWN_DUP2, FD_CONSOLE, 2)]
         closes = [(os.POSIX_SPAWN_CLOSE, fd) for fd in (3, 4, 5, 6, 7)]
