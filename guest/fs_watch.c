@@ -331,6 +331,22 @@ static int directory_event(uint32_t mask, const char *path, uint32_t cookie)
 	return 0;
 }
 
+/*
+ * The kernel tells of a file that has no name (O_TMPFILE) as "#" and a number, which none can open. A real one of that
+ * name is there, or its end is told.
+ */
+static bool is_unnamed(const struct inotify_event *ev, const char *path)
+{
+	int fd;
+
+	if (ev->name[0] != '#' || !(ev->mask & (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE)))
+		return false;
+	fd = open_path(path, O_PATH);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0;
+}
+
 static int event(const struct inotify_event *ev)
 {
 	struct node **at = find(ev->wd);
@@ -355,6 +371,8 @@ static int event(const struct inotify_event *ev)
 		w.lost = true;
 		return 0;
 	}
+	if (named && is_unnamed(ev, path))
+		return 0;
 	if (tell_kinds(ev->mask, path, ev->cookie) < 0)
 		return -1;
 	return named && w.fs->p.recursive && ev->mask & IN_ISDIR

@@ -105,6 +105,25 @@ def test_kinds(watch, tmp, inside):
 
 
 @pytest.mark.limit(120)
+def test_a_file_without_a_name_is_not_told(watch, tmp, inside):
+    """A file is written where it has no name yet; only its real name is told, and "#1" may be one."""
+    w = watch(tmp)
+    for name in ("one", "#1", "#108"):
+        with open(inside(f"{tmp}/{name}"), "wb") as f:
+            f.write(b"old")
+        w.until("close_write", name)
+    try:
+        unnamed = os.open(inside(tmp), os.O_TMPFILE | os.O_WRONLY)
+    except OSError as e:
+        pytest.skip(f"this file system makes no file without a name: {e.strerror}")
+    os.write(unnamed, b"new")
+    os.fchmod(unnamed, 0o644)
+    os.close(unnamed)
+    os.unlink(inside(f"{tmp}/#108"))
+    w.until("delete", "#108")
+    assert {c["path"] for c in w.changes} == {"one", "#1", "#108"}, w.changes
+
+
 def test_c076_50000_files_while_the_client_does_not_read(watch, tmp, inside):
     w = watch(tmp)
     base = inside(tmp)
