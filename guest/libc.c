@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -153,6 +155,51 @@ int fcntl(int fd, int command, ...)
 	return (int)syscall(SYS_fcntl, fd, command, arg);
 }
 
+int socket(int domain, int type, int protocol)
+{
+	return (int)syscall(SYS_socket, domain, type, protocol);
+}
+
+int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	return (int)syscall(SYS_socketpair, domain, type, protocol, fds);
+}
+
+int accept4(int fd, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
+{
+	return (int)syscall(SYS_accept4, fd, addr, len, flags);
+}
+
+int pipe2(int fds[2], int flags)
+{
+	return (int)syscall(SYS_pipe2, fds, flags);
+}
+
+int dup3(int from, int to, int flags)
+{
+	return (int)syscall(SYS_dup3, from, to, flags);
+}
+
+int fchmod(int fd, mode_t mode)
+{
+	return (int)syscall(SYS_fchmod, fd, mode);
+}
+
+int fchown(int fd, uid_t uid, gid_t gid)
+{
+	return (int)syscall(SYS_fchown, fd, uid, gid);
+}
+
+int fchdir(int fd)
+{
+	return (int)syscall(SYS_fchdir, fd);
+}
+
+int signalfd(int fd, const sigset_t *mask, int flags)
+{
+	return (int)syscall(SYS_signalfd4, fd, mask, _NSIG / 8, flags);
+}
+
 /* Texts */
 
 /* Decimal numbers behind blanks are all that the agent reads. */
@@ -173,6 +220,25 @@ unsigned long long strtoull(const char *restrict s, char **restrict end, int bas
 long strtol(const char *restrict s, char **restrict end, int base)
 {
 	return (long)strtoull(s, end, base);
+}
+
+/* For short texts; the library's build a table of all bytes first. */
+size_t strspn(const char *s, const char *of)
+{
+	size_t n = 0;
+
+	while (s[n] && strchr(of, s[n]))
+		n++;
+	return n;
+}
+
+size_t strcspn(const char *s, const char *of)
+{
+	size_t n = 0;
+
+	while (s[n] && !strchr(of, s[n]))
+		n++;
+	return n;
 }
 
 /* For short texts. */
