@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The jail that a VMM runs in, and what of it this host can give: found by trying, when the
- * launcher starts. How it is made: jail.c.
+ * launcher starts. How it is made: jail.c, jail_root.c, jail_enter.c.
  */
 #ifndef HUTCH_HOST_JAIL_H
 #define HUTCH_HOST_JAIL_H
