@@ -129,7 +129,11 @@ void vm_died_error(const struct vm *vm, struct hutch_error *err);
  */
 struct vm *vm_find(struct broker *b, uint32_t uid, const char *id_or_name, struct hutch_error *err);
 struct vm *vm_find_key(struct broker *b, uint32_t owner, const char *key);
+/* That owner's of that name: one that lives, or the last one that is dead. */
+struct vm *vm_find_name(struct broker *b, uint32_t owner, const char *name, bool dead);
 bool vm_visible(const struct vm *vm, uint32_t uid);
+void vm_table_add(struct vm *vm);
+void vm_table_remove(struct vm *vm);
 
 /* Write the record; a failure is logged and returned. */
 int vm_save(struct vm *vm);
