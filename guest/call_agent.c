@@ -6,6 +6,7 @@
 #include "guest/agent.h"
 #include "guest/boot.h"
 #include "guest/calls.h"
+#include "guest/cgroup.h"
 #include "guest/exec_table.h"
 #include "guest/identity.h"
 #include "guest/lines.h"
@@ -57,6 +58,7 @@ int call_agent_info(struct conn *c, const struct msg_call *call, struct hutch_er
 	mp_kv_uint(b, "uptime_ms", (loop_now() - agent.started_ns) / 1000000u);
 	mp_kv_uint(b, "rss_kib", rss_kib());
 	mp_kv_uint(b, "execs", exec_living());
+	mp_kv_bool(b, "busy", exec_living() > 0 || cgroup_busy());
 	mp_kv_uint(b, "connections", conn_count());
 	mp_key(b, "failures");
 	mp_array_begin(b);
@@ -76,9 +78,9 @@ int call_agent_identity(struct conn *c, const struct msg_call *call, struct hutc
 
 	if (ret == 0)
 		ret = identity_set(&id, err);
-	agent_identity_free(&id);
 	if (ret == 0 && agent.held)
-		snapshot_copied();
+		snapshot_copied(id.keep_keys);
+	agent_identity_free(&id);
 	if (ret == 0)
 		conn_answer(c, "generation", agent.generation);
 	return ret;

@@ -103,6 +103,16 @@ static bool read_event(int fd, const char *key)
 	return cgroup_parse_key(buf, key) != 0;
 }
 
+bool cgroup_busy(void)
+{
+	char buf[128];
+
+	if (cgroups.exec < 0)
+		return false;
+	read_text(cgroups.exec, "cgroup.events", buf, sizeof(buf));
+	return cgroup_parse_key(buf, "populated") != 0;
+}
+
 static bool populated(const struct cgroup *cg)
 {
 	return read_event(cg->events.fd, "populated");

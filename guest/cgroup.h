@@ -44,6 +44,8 @@ void cgroup_kill_forget(struct cgroup *cg);
  */
 int cgroup_freeze(void (*frozen)(void));
 void cgroup_thaw(void);
+/* Does any process live in an exec's cgroup? False where there are none. */
+bool cgroup_busy(void);
 bool cgroup_is_frozen(const struct cgroup *cg);
 
 /* "KEY VALUE" lines, as in cpu.stat and cgroup.events: the value of key, or 0. */

@@ -138,16 +138,17 @@ void exec_check_done(struct exec *e)
 
 static bool copied(struct exec *e, void *arg)
 {
-	(void)arg;
 	loop_timer_clear(&e->orphan);
+	if (*(bool *)arg)
+		return true;
 	list_del(&e->by_key);
 	e->key[0] = '\0';
 	return true;
 }
 
-void exec_all_copied(void)
+void exec_all_copied(bool keep_keys)
 {
-	exec_each(copied, NULL);
+	exec_each(copied, &keep_keys);
 }
 
 void exec_forget_all(void)

@@ -126,8 +126,8 @@ void exec_tree_gone(struct exec *e);					      /* tree.c */
 
 /* Ended execs lose their output, oldest first, until missing bytes are free. For ring_on_pressure. */
 void exec_ring_pressure(size_t missing);
-/* In a copy of the machine: nobody comes back for them, and their keys belong to the one it is a copy of. */
-void exec_all_copied(void);
+/* In a copy of the machine: nobody comes back for them, and their keys, unless kept, belong to the one it is a copy of. */
+void exec_all_copied(bool keep_keys);
 /* At the end of the agent: forget all; processes are left alone. */
 void exec_forget_all(void);
 

@@ -24,7 +24,7 @@ static void too_late(struct loop_timer *t);
 static struct loop_timer deadline = {.due = too_late, .always = true};
 
 /* Nothing of the users may run before all else is as it has to be. */
-static void let_go(bool copy)
+static void let_go(bool copy, bool keep_keys)
 {
 	loop_timer_clear(&deadline);
 	agent.held = false;
@@ -34,7 +34,7 @@ static void let_go(bool copy)
 	listen_hold(false);
 	conn_release(copy);
 	if (copy)
-		exec_all_copied();
+		exec_all_copied(keep_keys);
 	loop_hold_timers(false);
 	cgroup_thaw();
 	log_info("let go as %s", copy ? "a copy" : "what it was");
@@ -54,7 +54,7 @@ static void over(struct conn *c, bool lost)
 {
 	(void)c;
 	if (lost)
-		let_go(false);
+		let_go(false, false);
 }
 
 static const struct call_ops ops = {.over = over};
@@ -87,7 +87,7 @@ static void too_late(struct loop_timer *t)
 	exec_each(find_culprit, &id);
 	hutch_error_set(&err, HUTCH_E_TIMEOUT, 0, "exec \"%s\" is not frozen after %u ms", id,
 			timeout_ms);
-	let_go(false);
+	let_go(false, false);
 	conn_fail(c, &err);
 }
 
@@ -122,7 +122,7 @@ int call_snapshot_prepare(struct conn *c, const struct msg_call *call, struct hu
 		frozen();
 	} else if (cgroup_freeze(frozen) < 0) {
 		hutch_error_set(err, HUTCH_E_IO, errno, "the commands' cgroup cannot be frozen");
-		let_go(false);
+		let_go(false, false);
 		return -1;
 	}
 	return 0;
@@ -142,13 +142,13 @@ int call_snapshot_resume(struct conn *c, const struct msg_call *call, struct hut
 		if (m.realtime_ns && agent.mode == AGENT_PID1 &&
 		    identity_set_clock(m.realtime_ns, err) < 0)
 			return -1;
-		let_go(false);
+		let_go(false, false);
 	}
 	conn_answer(c, NULL, 0);
 	return 0;
 }
 
-void snapshot_copied(void)
+void snapshot_copied(bool keep_keys)
 {
-	let_go(true);
+	let_go(true, keep_keys);
 }

@@ -11,7 +11,9 @@
 #ifndef HUTCH_GUEST_SNAPSHOT_H
 #define HUTCH_GUEST_SNAPSHOT_H
 
-/* agent.identity succeeded while the agent was held: this is a copy. */
-void snapshot_copied(void);
+#include <stdbool.h>
+
+/* agent.identity succeeded while the agent was held: this is a copy, or (keep_keys) the VM that was parked. */
+void snapshot_copied(bool keep_keys);
 
 #endif

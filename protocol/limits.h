@@ -38,6 +38,7 @@
 #define HUTCH_MAX_METADATA_BYTES      4096u
 #define HUTCH_MAX_TTL_MS	      (30ull * 24 * 3600 * 1000)
 #define HUTCH_DEFAULT_TTL_MS	      (3600ull * 1000)
+#define HUTCH_MIN_IDLE_MS	      1000u
 #define HUTCH_DEFAULT_BOOT_TIMEOUT_MS 60000ull
 #define HUTCH_DEFAULT_DRAIN_MS	      50u
 #define HUTCH_MAX_DRAIN_MS	      10000u

@@ -30,6 +30,7 @@ int agent_identity_decode(struct agent_identity *m, const void *params, size_t l
 	mp_get_uint(&r, "realtime_ns", 0, HUTCH_MAX_UINT, &m->realtime_ns);
 	mp_get_bytes(&r, "entropy", HUTCH_MIN_ENTROPY, HUTCH_MAX_ENTROPY, &m->entropy,
 		     &m->entropy_len);
+	mp_get_bool(&r, "keep_keys", &m->keep_keys);
 	return mp_ok(&r) ? 0 : -1;
 }
 
@@ -48,6 +49,7 @@ void agent_identity_encode_params(struct mp_buf *out, const struct agent_identit
 	mp_kv_uint(out, "realtime_ns", m->realtime_ns);
 	mp_key(out, "entropy");
 	mp_put_bin(out, m->entropy, m->entropy_len);
+	mp_kv_true(out, "keep_keys", m->keep_keys);
 	mp_map_end(out);
 }
 

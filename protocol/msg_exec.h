@@ -116,6 +116,7 @@ struct agent_identity {
 	uint64_t realtime_ns;
 	const uint8_t *entropy;
 	size_t entropy_len;
+	bool keep_keys;
 };
 int agent_identity_decode(struct agent_identity *m, const void *params, size_t len,
 			  struct hutch_error *err);

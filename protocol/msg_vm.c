@@ -41,6 +41,32 @@ static void get_metadata(struct mp_reader *r, char ***pairs, size_t *count)
 			HUTCH_MAX_METADATA_BYTES);
 }
 
+static void get_idle_time(struct mp_reader *r, const char *key, uint64_t *ms)
+{
+	mp_get_uint(r, key, 0, HUTCH_MAX_TTL_MS, ms);
+	if (*ms > 0 && *ms < HUTCH_MIN_IDLE_MS)
+		mp_fail(r, "%s is %llu; it must be 0 or at least %u", key, (unsigned long long)*ms,
+			HUTCH_MIN_IDLE_MS);
+}
+
+static void get_idle(struct mp_reader *r, struct vm_idle *idle)
+{
+	get_idle_time(r, "pause_after_ms", &idle->pause_after_ms);
+	get_idle_time(r, "park_after_ms", &idle->park_after_ms);
+}
+
+static void get_idle_map(struct vm_create *m, struct mp_reader *r)
+{
+	const msgpack_object *map = NULL;
+	struct mp_reader inner;
+
+	mp_get_map(r, "idle", &map);
+	if (!map)
+		return;
+	mp_reader_init(&inner, &m->doc, map, "vm.create: idle.", r->err);
+	get_idle(&inner, &m->idle);
+}
+
 /* A snapshot says what it is a snapshot of. */
 static void get_origin(struct vm_create *m, struct mp_reader *r)
 {
@@ -72,6 +98,7 @@ int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct
 	mp_get_u32(&r, "memory_mib", HUTCH_MIN_MEMORY_MIB, HUTCH_MAX_MEMORY_MIB, &m->memory_mib);
 	mp_get_u32(&r, "vcpus", 1, HUTCH_MAX_VCPUS, &m->vcpus);
 	get_metadata(&r, &m->metadata, &m->metadata_pairs);
+	get_idle_map(m, &r);
 	return mp_ok(&r) ? 0 : -1;
 }
 
@@ -96,6 +123,13 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 		mp_kv_uint_unless(out, "timeout_ms", m->timeout_ms, 0);
 	mp_kv_uint_unless(out, "memory_mib", m->memory_mib, 0);
 	mp_kv_uint_unless(out, "vcpus", m->vcpus, 0);
+	if (m->idle.pause_after_ms || m->idle.park_after_ms) {
+		mp_key(out, "idle");
+		mp_map_begin(out);
+		mp_kv_uint_unless(out, "pause_after_ms", m->idle.pause_after_ms, 0);
+		mp_kv_uint_unless(out, "park_after_ms", m->idle.park_after_ms, 0);
+		mp_map_end(out);
+	}
 	if (m->metadata_pairs > 0) {
 		mp_key(out, "metadata");
 		mp_map_begin(out);
@@ -146,6 +180,18 @@ int vm_set_ttl_decode(uint64_t *ttl_ms, const void *params, size_t len, struct h
 		return -1;
 	mp_require(&r, "ttl_ms");
 	mp_get_uint(&r, "ttl_ms", 1, HUTCH_MAX_TTL_MS, ttl_ms);
+	return mp_close(&r);
+}
+
+int vm_set_idle_decode(struct vm_idle *m, const void *params, size_t len, struct hutch_error *err)
+{
+	struct mp_doc doc;
+	struct mp_reader r;
+
+	*m = (struct vm_idle){.pause_after_ms = 0};
+	if (mp_params_open(&doc, &r, params, len, "vm.set_idle", err) < 0)
+		return -1;
+	get_idle(&r, m);
 	return mp_close(&r);
 }
 

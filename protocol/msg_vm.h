@@ -5,6 +5,11 @@
 
 #include "protocol/msg.h"
 
+/* What becomes of a VM that nobody uses; 0: never. */
+struct vm_idle {
+	uint64_t pause_after_ms, park_after_ms;
+};
+
 struct vm_create {
 	struct mp_doc doc; /* owns metadata */
 	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
@@ -15,6 +20,7 @@ struct vm_create {
 	uint32_t memory_mib, vcpus; /* 0: the template's */
 	char **metadata;	    /* NULL-terminated pairs key, value */
 	size_t metadata_pairs;
+	struct vm_idle idle;
 };
 /* Defaults filled in. Free with vm_create_free in any case. */
 int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct hutch_error *err);
@@ -37,6 +43,7 @@ int vm_fork_decode(struct vm_fork *m, const void *params, size_t len, struct hut
 void vm_fork_free(struct vm_fork *m);
 
 int vm_set_ttl_decode(uint64_t *ttl_ms, const void *params, size_t len, struct hutch_error *err);
+int vm_set_idle_decode(struct vm_idle *m, const void *params, size_t len, struct hutch_error *err);
 int vm_kill_decode(bool *all, const void *params, size_t len, struct hutch_error *err);
 int template_remove_decode(char name[HUTCH_MAX_TEMPLATE_NAME + 1], const void *params, size_t len,
 			   struct hutch_error *err);

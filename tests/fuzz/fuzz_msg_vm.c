@@ -92,6 +92,16 @@ static int snapshots(unsigned which, const uint8_t *data, size_t size, struct hu
 	return rc;
 }
 
+static int set_idle(const uint8_t *data, size_t size, struct hutch_error *err)
+{
+	struct vm_idle m;
+	int rc = vm_set_idle_decode(&m, data, size, err);
+
+	require(rc < 0 || !m.pause_after_ms || m.pause_after_ms >= HUTCH_MIN_IDLE_MS);
+	require(rc < 0 || m.park_after_ms <= HUTCH_MAX_TTL_MS);
+	return rc;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char name[HUTCH_MAX_TEMPLATE_NAME + 1];
@@ -102,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size == 0)
 		return 0;
-	switch (data[0] % 9) {
+	switch (data[0] % 10) {
 	case 0:
 		create(data + 1, size - 1);
 		return 0;
@@ -120,7 +130,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 6:
 	case 7:
 	case 8:
-		rc = snapshots(data[0] % 9u - 5, data + 1, size - 1, &err);
+		rc = snapshots(data[0] % 10u - 5, data + 1, size - 1, &err);
+		break;
+	case 9:
+		rc = set_idle(data + 1, size - 1, &err);
 		break;
 	default:
 		rc = template_remove_decode(name, data + 1, size - 1, &err);

@@ -36,10 +36,11 @@ EXEC_RESULT = {
     "start_error": {"kind": "io", "errno": 5, "errno_name": "EIO", "stage": "execve",
                     "path": b"/\xff", "message": "m"},
 }
-IDENTITY = {"generation": 1, "hostname": "h", "machine_id": "0123456789abcdef" * 2,
+IDENTITY = {"keep_keys": True, "generation": 1, "hostname": "h", "machine_id": "0123456789abcdef" * 2,
             "realtime_ns": 1764446400000000000, "entropy": bytes(range(32))}
 VM_CREATE = {"template": "t.1", "name": "my_vm", "ttl_ms": 1000, "timeout_ms": 2000,
-             "memory_mib": 128, "vcpus": 2, "metadata": {"a": "1", "b": None, "c": b"\xff"}}
+             "memory_mib": 128, "vcpus": 2, "metadata": {"a": "1", "b": None, "c": b"\xff"},
+             "idle": {"pause_after_ms": 1000, "park_after_ms": 2000}}
 HELLO = {"proto": 1, "role": "agent", "name": "hutch-agent 0.1", "boot_id": BOOT_ID,
          "generation": 3, "pid1": True, "held": True}
 CALL = {"method": "exec.start", "vm": "v", "id": "i", "key": "k", "params": {"argv": ["a"]}}
@@ -73,7 +74,8 @@ FAMILIES = {
                [{"count": 8, "name": "w", "ttl_ms": 5, "metadata": {"a": "1"}, "allow_secrets": True}],
                [{"name": "s", "allow_secrets": True}], [{"name": "s"}],
                [{"name": "base", "memory_mib": 256, "vcpus": 2, "timeout_ms": 9}],
-               [{"template": "base", "size": 3}]],
+               [{"template": "base", "size": 3}],
+               [{"pause_after_ms": 1000, "park_after_ms": 0}, {"park_after_ms": 5000}]],
 }
 
 

@@ -180,6 +180,26 @@ def test_copy(rig, host, folder):
     assert again.ask("exec.start", {"argv": ["true"]}, key="k", id="other")["id"] == "other"
 
 
+def test_the_same_vm_keeps_its_keys(rig, host):
+    """It was parked: a call that is repeated with its key finds its exec, and does not run twice."""
+    broker = peer(rig)
+    assert not broker.ask("agent.info")["busy"]
+    broker.ask("exec.start", {"argv": ["sleep", "60"], "detach": True}, id="e", key="k")
+    assert broker.ask("agent.info")["busy"]
+    broker.ask("snapshot.prepare")
+    broker.close()
+    hello = host.accept()
+    hello.ask("agent.identity", {**IDENTITY, "generation": 8, "keep_keys": True})
+    assert hello.ask("exec.start", {"argv": ["sleep", "60"], "detach": True}, id="f", key="k")["id"] == "e"
+    assert [e["id"] for e in hello.ask("exec.list")["execs"]] == ["e"]
+    hello.ask("exec.start", {"shell": "sleep 60 >/dev/null 2>&1 &"}, id="left")
+    hello.ask("exec.kill", id="e")
+    info = hello.ask("agent.info")
+    assert info["execs"] == 0 and info["busy"]
+    hello.ask("exec.kill", id="left")
+    eventually(lambda: not hello.ask("agent.info")["busy"])
+
+
 @pytest.mark.parametrize("end", ["timeout", "lost"])
 def test_command_that_cannot_be_frozen(rig, end):
     stuck, broker = peer(rig), peer(rig)

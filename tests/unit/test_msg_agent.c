@@ -24,6 +24,7 @@ START_TEST(identity_round_trip)
 		.realtime_ns = 1764446400000000000,
 		.entropy = entropy,
 		.entropy_len = sizeof(entropy),
+		.keep_keys = true,
 	};
 	struct agent_identity got;
 	struct hutch_error err;
@@ -40,6 +41,7 @@ START_TEST(identity_round_trip)
 	ck_assert_uint_eq(got.realtime_ns, m.realtime_ns);
 	ck_assert_uint_eq(got.entropy_len, m.entropy_len);
 	ck_assert_mem_eq(got.entropy, m.entropy, m.entropy_len);
+	ck_assert(got.keep_keys);
 	agent_identity_free(&got);
 	agent_identity_free(&got);
 	mp_buf_free(&b);

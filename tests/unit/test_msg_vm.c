@@ -29,9 +29,10 @@ START_TEST(create_defaults)
 }
 END_TEST
 
-#define FULL                                                                         \
-	"{'template':'t.1','name':'my_vm','ttl_ms':2592000000,'timeout_ms':3600000," \
-	"'memory_mib':65536,'vcpus':32,'metadata':{'a':'1','gone':nil,'b':'\\xff','c':''}}"
+#define FULL                                                                                \
+	"{'template':'t.1','name':'my_vm','ttl_ms':2592000000,'timeout_ms':3600000,"        \
+	"'memory_mib':65536,'vcpus':32,'metadata':{'a':'1','gone':nil,'b':'\\xff','c':''}," \
+	"'idle':{'pause_after_ms':1000,'park_after_ms':2592000000}}"
 
 static void check_full(const struct vm_create *m)
 {
@@ -48,6 +49,8 @@ static void check_full(const struct vm_create *m)
 	ck_assert_str_eq(m->metadata[3], "\xff");
 	ck_assert_str_eq(m->metadata[5], "");
 	ck_assert_ptr_null(m->metadata[6]);
+	ck_assert_uint_eq(m->idle.pause_after_ms, 1000);
+	ck_assert_uint_eq(m->idle.park_after_ms, HUTCH_MAX_TTL_MS);
 }
 
 START_TEST(create_round_trip)
@@ -98,6 +101,9 @@ static const struct {
 	{"{'vcpus':0}", "vcpus is 0; it must be 1 to 32"},
 	{"{'vcpus':33}", "vcpus is 33; it must be 1 to 32"},
 	{"{'vcpus':1.5}", "vcpus is a float; it must be an integer"},
+	{"{'idle':5}", "idle is an integer; it must be a map"},
+	{"{'idle':{'park_after_ms':999}}",
+	 "idle.park_after_ms is 999; it must be 0 or at least 1000"},
 	{"{'metadata':[]}", "metadata is an array; it must be a map of texts"},
 	{"{'metadata':{'':'x'}}", "metadata has an empty key; keys must not be empty"},
 	{"{'metadata':{'a':1}}", "metadata[\"a\"] is an integer; it must be a text"},
@@ -253,9 +259,15 @@ START_TEST(metadata_limits)
 END_TEST
 
 static const struct {
-	char method; /* t: set_ttl, k: kill, r: template.remove */
+	char method; /* i: set_idle, t: set_ttl, k: kill, r: template.remove */
 	const char *text, *want, *message;
 } smalls[] = {
+	{'i', NULL, "0 0", NULL},
+	{'i', "{'pause_after_ms':1000,'park_after_ms':0}", "1000 0", NULL},
+	{'i', "{'park_after_ms':2592000001}", NULL,
+	 "vm.set_idle: park_after_ms is 2592000001; it must be 0 to 2592000000"},
+	{'i', "{'pause_after_ms':1}", NULL,
+	 "vm.set_idle: pause_after_ms is 1; it must be 0 or at least 1000"},
 	{'t', "{'ttl_ms':1}", "1", NULL},
 	{'t', "{'ttl_ms':2592000000}", "2592000000", NULL},
 	{'t', NULL, NULL, "vm.set_ttl: ttl_ms is missing"},
@@ -276,13 +288,18 @@ START_TEST(small_params)
 {
 	char got[128] = "", name[HUTCH_MAX_TEMPLATE_NAME + 1];
 	struct hutch_error err;
+	struct vm_idle idle;
 	uint64_t ttl;
 	size_t len = 0;
 	uint8_t *buf = smalls[_i].text ? mp_text(smalls[_i].text, &len) : NULL;
 	bool all;
 	int rc;
 
-	if (smalls[_i].method == 't') {
+	if (smalls[_i].method == 'i') {
+		rc = vm_set_idle_decode(&idle, buf, len, &err);
+		snprintf(got, sizeof(got), "%llu %llu", (unsigned long long)idle.pause_after_ms,
+			 (unsigned long long)idle.park_after_ms);
+	} else if (smalls[_i].method == 't') {
 		rc = vm_set_ttl_decode(&ttl, buf, len, &err);
 		snprintf(got, sizeof(got), "%llu", (unsigned long long)ttl);
 	} else if (smalls[_i].method == 'k') {
