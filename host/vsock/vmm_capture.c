@@ -152,6 +152,16 @@ static int scan(struct vmm_capture *c, enum vmm_scan what, vmm_scan_fn *fn)
 	return 0;
 }
 
+/* The granules of the layers that it stands for. */
+static void mark_layers(struct vmm_capture *c)
+{
+	const struct vmm_ram *ram = &c->vmm->ram;
+
+	for (size_t i = 0; i < VMM_RAM_GRANULES; i++)
+		if (ram->owner[i] > c->below && !(c->dirty[i] & SAVED))
+			c->dirty[i] = DIRTY;
+}
+
 static int capture_delta(struct vmm_capture *c, bool was_ahead)
 {
 	int r;
@@ -162,6 +172,8 @@ static int capture_delta(struct vmm_capture *c, bool was_ahead)
 		memset(c->dirty, 0, sizeof(c->dirty));
 		r = scan(c, VMM_SCAN_OWN, mark_dirty);
 	}
+	if (r == 0)
+		mark_layers(c);
 	return r < 0 || save_dirty(c) < 0 ? -1 : save_extents(c);
 }
 
@@ -357,8 +369,8 @@ static const char *refusal(const struct vmm *vmm, enum vmm_capture_kind kind)
 	return NULL;
 }
 
-const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, int data_fd,
-			      int extents_fd)
+const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, unsigned below,
+			      int data_fd, int extents_fd)
 {
 	struct vmm_capture *c = &vmm->capture;
 	const char *why = refusal(vmm, kind);
@@ -372,6 +384,7 @@ const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, int d
 	}
 	c->vmm = vmm;
 	c->kind = kind;
+	c->below = below;
 	c->data_fd = data_fd;
 	c->extents_fd = extents_fd;
 	c->spoiled = false;

@@ -4,7 +4,8 @@
  * control socket and the dead-man's timer.
  *
  * delta: every granule with a page that the VM has written since it was restored, at its own offset
- * in the data file, and the list of them in the extents file. whole: every page that is not zero;
+ * in the data file, and the list of them in the extents file; and, where it is asked to stand for
+ * the topmost layers as well, every granule that is theirs. whole: every page that is not zero;
  * the data file is then a base. Either way the data file gets the size of RAM and is sparse.
  *
  * ahead: what delta would write, while the VM runs. The pages are write-protected first, so that a
@@ -30,6 +31,7 @@ struct vmm_capture {
 	enum vmm_capture_state state; /* the VMM's lock guards it */
 	bool spoiled;		      /* the VM ran meanwhile */
 	enum vmm_capture_kind kind;
+	unsigned below; /* delta: layers that stay below it; it stands for those above as well */
 	int data_fd, extents_fd; /* owned; -1: none */
 	pthread_t thread;
 	/* The outcome. */
@@ -43,11 +45,11 @@ struct vmm_capture {
 };
 
 /*
- * Start one; the lock is held. Takes over the descriptors in every case. NULL, or why it could not
- * be started, or finish at once.
+ * Start one; the lock is held. Takes over the descriptors in every case. below is of a delta alone;
+ * VMM_RAM_MAX_LAYERS: all layers. NULL, or why it could not be started, or finish at once.
  */
-const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, int data_fd,
-			      int extents_fd);
+const char *vmm_capture_start(struct vmm *vmm, enum vmm_capture_kind kind, unsigned below,
+			      int data_fd, int extents_fd);
 /* Done: collect the thread and be idle; the outcome stays readable. The lock is held. */
 void vmm_capture_collect(struct vmm_capture *c);
 /* After the answer: forget what was written ahead, unless that was all. */

@@ -22,7 +22,7 @@
  */
 typedef void (*answer_fn)(struct vmm *vmm, const char *arg, char *reply, size_t size);
 
-static bool parse_ms(const char *arg, uint64_t *ms)
+static bool parse_number(const char *arg, uint64_t most, uint64_t *number)
 {
 	uint64_t value = 0;
 
@@ -32,10 +32,10 @@ static bool parse_ms(const char *arg, uint64_t *ms)
 		if (*arg < '0' || *arg > '9')
 			return false;
 		value = value * 10 + (uint64_t)(*arg - '0');
-		if (value > VMM_DEADLINE_MAX_MS)
+		if (value > most)
 			return false;
 	}
-	*ms = value;
+	*number = value;
 	return true;
 }
 
@@ -43,7 +43,7 @@ static void answer_renew(struct vmm *vmm, const char *arg, char *reply, size_t s
 {
 	uint64_t ms;
 
-	if (!parse_ms(arg, &ms))
+	if (!parse_number(arg, VMM_DEADLINE_MAX_MS, &ms))
 		snprintf(reply, size, "err renew wants milliseconds, at most %llu",
 			 VMM_DEADLINE_MAX_MS);
 	else if (vmm_deadline_set(&vmm->deadline, ms) < 0)
@@ -123,12 +123,26 @@ static void conn_reply(struct vmm_ctl_conn *c, const char *reply, size_t len)
 		conn_close(c);
 }
 
+/* "delta N": N, and *what becomes "delta". */
+static unsigned take_below(const char **what)
+{
+	static const char delta[] = "delta ";
+	const char *number = *what + sizeof(delta) - 1;
+	uint64_t below;
+
+	if (strncmp(*what, delta, sizeof(delta) - 1) != 0 ||
+	    !parse_number(number, VMM_RAM_MAX_LAYERS, &below))
+		return VMM_RAM_MAX_LAYERS;
+	*what = "delta";
+	return (unsigned)below;
+}
+
 /* Starts it, and waits; or refuses. The descriptors are used up. */
 static void conn_capture(struct vmm_ctl_conn *c, const char *what)
 {
 	static const char *const kinds[] = {
 		[CAPTURE_DELTA] = "delta", [CAPTURE_WHOLE] = "whole", [CAPTURE_AHEAD] = "ahead"};
-	unsigned kind = 0, wanted;
+	unsigned kind = 0, wanted, below = take_below(&what);
 	char reply[VMM_CTL_REPLY];
 	const char *why;
 
@@ -136,12 +150,12 @@ static void conn_capture(struct vmm_ctl_conn *c, const char *what)
 		kind++;
 	wanted = kind == CAPTURE_DELTA ? 2 : 1;
 	if (kind == sizeof(kinds) / sizeof(kinds[0])) {
-		why = "capture wants whole, delta or ahead";
+		why = "capture wants whole, delta (and a layer's number) or ahead";
 	} else if (c->nfds != wanted) {
 		why = "a data file's descriptor is wanted, and for delta an extents file's";
 	} else {
 		c->nfds = 0;
-		why = vmm_capture_start(c->ctl->vmm, (enum vmm_capture_kind)kind, c->fds[0],
+		why = vmm_capture_start(c->ctl->vmm, (enum vmm_capture_kind)kind, below, c->fds[0],
 					wanted == 2 ? c->fds[1] : -1);
 	}
 	c->waiting = !why;

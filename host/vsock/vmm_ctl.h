@@ -5,7 +5,7 @@
  * Text lines, a request at a time, answered in order:
  *   renew MS   the VM ends MS milliseconds from now unless renewed again; 0: never. Answer: ok
  *   status     Answer: ok key=value ...
- *   capture whole|delta|ahead
+ *   capture whole|delta|ahead, or: capture delta N, which stands for the layers from N on as well
  *              with the data file's descriptor and, for delta, the extents file's, sent by
  *              SCM_RIGHTS with the line: saves the RAM of a stopped VM, ahead also of one that
  *              runs (vmm_capture.h).

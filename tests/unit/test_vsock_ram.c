@@ -423,6 +423,67 @@ START_TEST(a_delta)
 }
 END_TEST
 
+static void two_layers(void)
+{
+	close(make_base());
+	new_layer();
+	fill(layer_data, 1, 11);
+	fill(layer_data, 5, 15);
+	extent(layer_extents, 0, GRANULE, GRANULE);
+	extent(layer_extents, 1, 5 * GRANULE, GRANULE);
+	add_layer();
+	new_layer();
+	fill(layer_data, 5, 25);
+	fill(layer_data, 7, 27);
+	extent(layer_extents, 0, 5 * GRANULE, GRANULE);
+	extent(layer_extents, 1, 7 * GRANULE, GRANULE);
+	add_layer();
+	restore();
+}
+
+/* It can take the place of the layers from one on: what they hold is in it, under what was written since. */
+START_TEST(a_delta_that_stands_for_layers)
+{
+	static const struct {
+		const char *line;
+		uint64_t granules[4];
+		unsigned count;
+	} cases[] = {
+		{"capture delta\n", {2}, 1},
+		{"capture delta 2\n", {2}, 1},
+		{"capture delta 1\n", {2, 5, 7}, 3},
+		{"capture delta 0\n", {1, 2, 5, 7}, 4},
+	};
+	int fds[] = {new_file(), new_file()}, sock;
+	struct vmm_extent e[4] = {{.offset = 0}};
+	uint64_t length = 0;
+	uint8_t *data;
+
+	two_layers();
+	sock = connect_ctl();
+	ram[2 * GRANULE] = 92;
+	ram[5 * GRANULE + PAGE] = _i < 2 ? 25 : 95;
+	if (_i < 2) /* as if it had not been written */
+		ck_assert_int_eq(madvise(ram + 5 * GRANULE, GRANULE, MADV_DONTNEED), 0);
+	send_line(sock, cases[_i].line, fds, 2);
+	expect(read_line(sock), "ok bytes=");
+	ck_assert_int_gt(pread(fds[1], e, sizeof(e), 0), 0);
+	data = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, fds[0], 0);
+	for (unsigned i = 0; i < 4; i++)
+		length += e[i].length;
+	ck_assert_uint_eq(length, cases[_i].count * GRANULE);
+	for (unsigned i = 0; i < cases[_i].count; i++) {
+		uint64_t at = cases[_i].granules[i] * GRANULE;
+
+		ck_assert_int_eq(memcmp(data + at, ram + at, GRANULE), 0);
+	}
+	munmap(data, SIZE);
+	close(fds[0]);
+	close(fds[1]);
+	close(sock);
+}
+END_TEST
+
 /* Written ahead: what changes afterwards is in the delta all the same, and nothing else is written. */
 START_TEST(a_delta_written_ahead)
 {
@@ -573,6 +634,9 @@ START_TEST(captures_that_fail)
 	limit.rlim_cur = limit.rlim_max;
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	/* It is as good as new. */
+	refused(sock, "capture delta 101\n", fds, 2, "err capture wants");
+	refused(sock, "capture delta -1\n", fds, 2, "err capture wants");
+	refused(sock, "capture whole 1\n", fds, 1, "err capture wants");
 	refused(sock, "capture whole\n", fds, 1, "ok bytes=4096");
 	for (int i = 0; i < 3; i++)
 		close(fds[i]);
@@ -594,6 +658,7 @@ static Suite *suite(void)
 	tcase_add_test(t, granules_bound_the_mappings);
 	tcase_add_loop_test(t, own_pages, 0, 2);
 	tcase_add_test(t, a_delta);
+	tcase_add_loop_test(t, a_delta_that_stands_for_layers, 0, 4);
 	tcase_add_test(t, a_delta_written_ahead);
 	tcase_add_test(t, a_whole_of_a_restored_vm);
 	tcase_add_test(t, a_whole_of_a_booted_vm);
