@@ -7,4 +7,5 @@ foreach(part fdutil logs template vmm_qemu qmp)
 endforeach()
 # The logs that the in-VMM library keeps small, as the broker reads them.
 hutch_unit_test(vmm_logs SOURCES vmm_rig.c ${CMAKE_SOURCE_DIR}/host/vsock/vmm_logs.c LIBS hutch_vmm hutch_vsock)
+hutch_unit_test(qcow2 LIBS hutch_vmm)
 hutch_unit_test(seccomp LIBS hutch_vmm)
