@@ -49,7 +49,7 @@ static void undo(struct broker *b, const char *id, int rundir_fd, const struct v
 
 	snprintf(object, sizeof(object), "vm %s", id);
 	log_info(object, "not adopted: %s", why);
-	if (process.pid == 0 && vmm_claim(rundir_fd, &process) < 0)
+	if (process.pid == 0 && vmm_claim(rundir_fd, 0, &process) < 0)
 		log_errno(LOG_LEVEL_WARN, object, "cannot tell whether a VMM was started");
 	kill_process(&process, object);
 	if (sweep_vm(id, process.pid, false, NULL, NULL) < 0)

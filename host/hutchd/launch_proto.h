@@ -49,7 +49,7 @@ enum vmm_fd {
 
 /*
  * The run directory's file that says which process was started there: "PID START_TIME\n"
- * (vmm_claim).
+ * (vmm_claim). Of a second and later start it has the start's number behind it: "vmm.pid.2".
  */
 #define VMM_PID_FILE "vmm.pid"
 /* In the environment of a VMM and so of all that it starts: HUTCH_VM=<id>. */
@@ -89,8 +89,8 @@ struct launch_spawn {
 	uint32_t cid;
 	uint32_t flags;
 	uint32_t layers;
-	uint32_t uid; /* the VMM's own, of the launcher's range; 0: its first one (jail.h) */
-	uint32_t unused;
+	uint32_t uid;	/* the VMM's own, of the launcher's range; 0: its first one (jail.h) */
+	uint32_t start; /* the number of this one in its run directory; 0: the first */
 	uint64_t deadline_ms;
 };
 

@@ -27,6 +27,7 @@
 #include "host/hutchd/jail.h"
 #include "host/hutchd/process.h"
 #include "host/hutchd/tsc.h"
+#include "host/hutchd/vmm.h"
 #include "host/hutchd/vmm_qemu.h"
 
 /* Sources of the fixed descriptors are kept above all their targets. */
@@ -52,6 +53,7 @@ struct vmm_image {
 	int fds[VMM_FD_END]; /* source of each fixed descriptor, 0-2 included; -1: none */
 	int nfds;	     /* in use of them */
 	int rundir;
+	uint32_t start;
 	int error_pipe;
 	char *const *argv;
 	char **envp;
@@ -269,8 +271,9 @@ static int place_fds(struct vmm_image *image)
 }
 
 /* Write beside and rename, but never over a file that is there: EEXIST. */
-static int claim_rundir(int rundir)
+static int claim_rundir(int rundir, uint32_t start)
 {
+	char name[VMM_PID_NAME];
 	struct process_stat st;
 	char text[64];
 	pid_t pid = 0;
@@ -288,7 +291,8 @@ static int claim_rundir(int rundir)
 		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || write_all(fd, text, (size_t)len) < 0)
 		return -1;
-	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, VMM_PID_FILE, RENAME_NOREPLACE);
+	vmm_pid_name(name, start);
+	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, name, RENAME_NOREPLACE);
 }
 
 static _Noreturn void run_child(struct vmm_image *image)
@@ -301,7 +305,7 @@ static _Noreturn void run_child(struct vmm_image *image)
 	umask(0077);
 	if (place_fds(image) < 0)
 		step_failed(image, "descriptors");
-	if (claim_rundir(image->rundir) < 0)
+	if (claim_rundir(image->rundir, image->start) < 0)
 		step_failed(image, "claim");
 	image->entry.rundir = image->rundir;
 	if (jail_enter(image->jail, &image->entry, &stage) < 0)
@@ -401,6 +405,7 @@ int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn
 					    .kvm = req->accel == LAUNCH_KVM,
 					    .tied = req->flags & LAUNCH_TIED,
 					    .launcher = getpid()},
+				  .start = req->start,
 				  .nfds = VMM_FD_LAYERS + 2 * (int)req->layers};
 	struct vmm_env env;
 	int pidfd = -1;

@@ -228,6 +228,7 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	s->vcpus = c->vcpus;
 	s->cid = c->cid;
 	s->uid = c->uid;
+	s->start = c->start;
 	s->flags = c->tied ? LAUNCH_TIED : 0;
 	if (c->restore) {
 		s->flags |= LAUNCH_RESTORE | (c->restore->stopped ? LAUNCH_STOPPED : 0);

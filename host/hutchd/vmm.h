@@ -67,6 +67,7 @@ struct vmm_config {
 	const struct template *tpl; /* borrowed during vmm_start only */
 	enum vmm_accel accel;	    /* KVM or TCG: resolved before */
 	uint32_t memory_mib, vcpus, cid;
+	uint32_t start;		 /* 0, or a number that no other start in this run directory has */
 	uint32_t uid;		 /* its own, of the launcher's range; 0: the first one */
 	uint64_t deadline_ms;	 /* dead-man's timer at the start; 0: none */
 	uint64_t qmp_timeout_ms; /* for the VMM to answer QMP after the spawn */
@@ -98,7 +99,8 @@ struct vmm_callbacks {
 
 /*
  * Bind the sockets and ask the launcher. NULL with err when even that failed (nothing is left
- * behind). A run directory takes one VMM in its life (vmm_claim).
+ * behind). A run directory takes one VMM at a time, and a later one only under another number
+ * (vmm_claim).
  */
 struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		      const struct vmm_config *config, const struct vmm_callbacks *cb, void *arg,
@@ -148,6 +150,8 @@ bool vmm_is_stopped(const struct vmm *v);
  */
 struct vmm_capture_to {
 	int data_fd, extents_fd, device_fd; /* borrowed during the call; files, writable */
+	bool flatten; /* a delta that stands for the layers from number `below` on as well */
+	uint32_t below;
 	bool whole; /* all memory that is not zero: a base. extents_fd is -1 then. Else what the VM
 		       has written since its start or restore; only for one that was restored */
 };
@@ -179,9 +183,13 @@ bool vmm_process_alive(const struct vmm_process *p);
 /*
  * Which process was started in this run directory, if the broker that asked for it died before it
  * wrote that down? The child names itself in <rundir>/vmm.pid before it becomes the VMM. 1: *out is
- * that process, dead or alive. 0: none was started, and none can be any more (the directory is
- * marked). -1 with errno.
+ * that process, dead or alive. 0: none was started under this number, and none can be any more (the
+ * directory is marked). -1 with errno.
  */
-int vmm_claim(int rundir_fd, struct vmm_process *out);
+int vmm_claim(int rundir_fd, uint32_t start, struct vmm_process *out);
+/* That start is over, its process is gone: its file goes, and what else would be in a next one's way. */
+void vmm_unclaim(int rundir_fd, uint32_t start);
+#define VMM_PID_NAME 24u
+void vmm_pid_name(char name[VMM_PID_NAME], uint32_t start);
 
 #endif

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/launch_proto.h"
@@ -19,16 +20,37 @@ bool vmm_process_alive(const struct vmm_process *p)
 	return alive;
 }
 
-int vmm_claim(int rundir_fd, struct vmm_process *out)
+void vmm_pid_name(char name[VMM_PID_NAME], uint32_t start)
 {
+	if (start == 0)
+		snprintf(name, VMM_PID_NAME, VMM_PID_FILE);
+	else
+		snprintf(name, VMM_PID_NAME, VMM_PID_FILE ".%u", start);
+}
+
+void vmm_unclaim(int rundir_fd, uint32_t start)
+{
+	static const char *const sockets[] = {"vsock", "qmp", "ctl"};
+	char name[VMM_PID_NAME];
+
+	for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++)
+		unlinkat(rundir_fd, sockets[i], 0);
+	vmm_pid_name(name, start);
+	unlinkat(rundir_fd, name, 0);
+}
+
+int vmm_claim(int rundir_fd, uint32_t start, struct vmm_process *out)
+{
+	char name[VMM_PID_NAME];
 	/* In the file's own place: a child that comes later finds it taken and gives up. */
-	int fd = openat(rundir_fd, VMM_PID_FILE,
-			O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	unsigned long long start;
+	unsigned long long start_time;
 	char *text;
 	size_t len;
 	long pid;
-	int n;
+	int n, fd;
+
+	vmm_pid_name(name, start);
+	fd = openat(rundir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd >= 0) {
 		fd_close(&fd);
@@ -36,14 +58,14 @@ int vmm_claim(int rundir_fd, struct vmm_process *out)
 	}
 	if (errno != EEXIST)
 		return -1;
-	text = file_read(rundir_fd, VMM_PID_FILE, 128, &len);
+	text = file_read(rundir_fd, name, 128, &len);
 	if (!text)
 		return -1;
-	n = sscanf(text, "%ld %llu", &pid, &start);
+	n = sscanf(text, "%ld %llu", &pid, &start_time);
 	free(text);
 	if (n != 2)
 		return 0; /* the mark of an earlier call */
 	out->pid = (pid_t)pid;
-	out->start_time = start;
+	out->start_time = start_time;
 	return 1;
 }

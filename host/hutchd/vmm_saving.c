@@ -322,12 +322,23 @@ void vmm_saving_tidy(struct qmp *q, int fdset)
 		qmp_command(q, "remove-fd", args, QMP_MS, NULL, NULL);
 }
 
+/* Of vmm_ctl.h in host/vsock. */
+static void request_line(char *line, size_t size, const struct vmm_capture_to *to)
+{
+	if (!to)
+		snprintf(line, size, "capture ahead\n");
+	else if (to->whole)
+		snprintf(line, size, "capture whole\n");
+	else if (to->flatten)
+		snprintf(line, size, "capture delta %u\n", to->below);
+	else
+		snprintf(line, size, "capture delta\n");
+}
+
 /* to NULL: ahead, into data_fd. */
 static void start(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_to *to, int data_fd)
 {
-	const char *line = !to	       ? "capture ahead\n"
-			   : to->whole ? "capture whole\n"
-				       : "capture delta\n";
+	char line[32];
 	int fds[] = {data_fd, to ? to->extents_fd : -1};
 
 	if (!s->qmp) {
@@ -335,6 +346,7 @@ static void start(struct vmm_saving *s, int rundir_fd, const struct vmm_capture_
 		check_done(s);
 		return;
 	}
+	request_line(line, sizeof(line), to);
 	if (start_memory(s, rundir_fd, line, fds, to && !to->whole ? 2 : 1) < 0) {
 		SAVING_FAILED(s, HUTCH_E_IO, errno, "the VMM's control socket: %s",
 			      strerror(errno));

@@ -600,7 +600,7 @@ static struct vmm_process leave_vm(struct vm *vm, const char *part, bool tied)
 	snprintf(vm->id, sizeof(vm->id), "%08x-0000-4000-8000-%012d", (unsigned)broker, 1);
 	vm->rundir = dir_open(rig_dir_fd, vm->id);
 	ck_assert_int_ge(vm->rundir, 0);
-	ck_assert_int_eq(vmm_claim(vm->rundir, &process), 1);
+	ck_assert_int_eq(vmm_claim(vm->rundir, 0, &process), 1);
 	return process;
 }
 
@@ -745,8 +745,8 @@ START_TEST(a_claimed_directory_is_not_used)
 
 	play("");
 	name_vm(&vm, 1);
-	ck_assert_int_eq(vmm_claim(vm.rundir, &process), 0);
-	ck_assert_int_eq(vmm_claim(vm.rundir, &process), 0);
+	ck_assert_int_eq(vmm_claim(vm.rundir, 0, &process), 0);
+	ck_assert_int_eq(vmm_claim(vm.rundir, 0, &process), 0);
 	{
 		struct vmm_config config = config_of(&vm);
 
@@ -756,6 +756,38 @@ START_TEST(a_claimed_directory_is_not_used)
 	ck_assert(vm.failed && !vm.spawned);
 	ck_assert_str_eq(vm.err.stage, "claim");
 	ck_assert_int_eq(vm.err.errnum, EEXIST);
+	check_gone(&vm);
+}
+END_TEST
+
+/* As often as one likes, under a number of its own each time; a number that was claimed is used up. */
+START_TEST(a_directory_is_used_again)
+{
+	struct vmm_process process;
+	struct vmm_config config;
+	struct vm vm;
+
+	play("");
+	name_vm(&vm, 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		vm.kill_when_up = true;
+		vm.spawned = vm.up = vm.over = false;
+		config = config_of(&vm);
+		config.start = i;
+		start(&vm, &config);
+		rig_run(base, &vm.over);
+		ck_assert(vm.up && !vm.failed);
+		ck_assert_int_eq(vmm_claim(vm.rundir, i, &process), 1);
+		ck_assert_int_eq(process.pid, vm.process.pid);
+		vmm_unclaim(vm.rundir, i);
+	}
+	ck_assert_int_eq(vmm_claim(vm.rundir, 3, &process), 0);
+	vm.spawned = vm.up = vm.over = false;
+	config.start = 3;
+	start(&vm, &config);
+	rig_run(base, &vm.over);
+	ck_assert(vm.failed);
+	ck_assert_str_eq(vm.err.stage, "claim");
 	check_gone(&vm);
 }
 END_TEST
@@ -822,7 +854,7 @@ static void clear_odd_vm(struct vm *vm)
 	struct vmm_config config = config_of(vm);
 	struct hutch_error err;
 
-	if (vmm_claim(vm->rundir, &process) == 1) {
+	if (vmm_claim(vm->rundir, 0, &process) == 1) {
 		vm->vmm = vmm_adopt(base, launcher, &config, &process, &callbacks, vm, &err);
 		if (vm->vmm) {
 			vmm_kill(vm->vmm);
@@ -1035,6 +1067,7 @@ int main(int argc, char **argv)
 	tcase_add_test(brokers, leftovers_of_one_that_is_gone);
 	tcase_add_test(brokers, a_tied_vmm_dies_with_its_broker);
 	tcase_add_test(brokers, a_claimed_directory_is_not_used);
+	tcase_add_test(brokers, a_directory_is_used_again);
 	tcase_add_loop_test(brokers, a_directory_that_was_removed_is_not_used, 0, 10);
 	tcase_add_loop_test(brokers, whoever_dies_at_any_time, 0, 30);
 	launchers = add_case(s, "launchers");
