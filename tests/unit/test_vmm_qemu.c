@@ -12,6 +12,10 @@
 
 #include "tests/unit/vmm_rig.h"
 
+#define ALWAYS                                              \
+	"console=ttyS0 quiet panic=-1 reboot=t nowatchdog " \
+	"sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60"
+
 static struct launch_spawn good(void)
 {
 	struct launch_spawn r = {.id = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0",
@@ -67,9 +71,8 @@ START_TEST(a_tcg_vm)
 	ck_assert_str_eq(value_of(&a, "-chardev", 1), "socket,id=qmp,fd=5,server=on,wait=off");
 	ck_assert_str_eq(value_of(&a, "-sandbox", 0),
 			 "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
-	ck_assert_str_eq(value_of(&a, "-append", 0),
-			 "console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=2445398 tsc=reliable "
-			 "mitigations=off x=y");
+	ck_assert_str_eq(value_of(&a, "-append", 0), ALWAYS " tsc_early_khz=2445398 tsc=reliable "
+							    "mitigations=off x=y");
 	ck_assert_str_eq(value_of(&a, "-kernel", 0), "/proc/self/fd/8");
 	ck_assert_str_eq(value_of(&a, "-initrd", 0), "/proc/self/fd/9");
 	ck_assert(has(&a, "-nodefaults") && has(&a, "-no-user-config") && has(&a, "-no-reboot"));
@@ -90,9 +93,8 @@ START_TEST(a_vm_with_a_root_disk)
 	ck_assert_str_eq(value_of(&a, "-blockdev", 0),
 			 "driver=raw,node-name=root,read-only=on,file.driver=file,"
 			 "file.locking=off,file.filename=/dev/fdset/2");
-	ck_assert_str_eq(value_of(&a, "-append", 0),
-			 "console=ttyS0 quiet panic=-1 reboot=t hutch_root=/dev/vda "
-			 "mitigations=off x=y");
+	ck_assert_str_eq(value_of(&a, "-append", 0), ALWAYS " hutch_root=/dev/vda "
+							    "mitigations=off x=y");
 }
 END_TEST
 
@@ -106,7 +108,7 @@ START_TEST(a_kvm_vm)
 	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 2445398), 0);
 	ck_assert_str_eq(value_of(&a, "-accel", 0), "kvm");
 	ck_assert_str_eq(value_of(&a, "-cpu", 0), "host");
-	ck_assert_str_eq(value_of(&a, "-append", 0), "console=ttyS0 quiet panic=-1 reboot=t");
+	ck_assert_str_eq(value_of(&a, "-append", 0), ALWAYS);
 }
 END_TEST
 
@@ -170,11 +172,10 @@ START_TEST(the_longest_request_fits)
 	r.memory_mib = VMM_MAX_MEMORY_MIB;
 	r.cid = UINT32_MAX - 1;
 	ck_assert_int_eq(qemu_build_args(&a, path, &r, UINT32_MAX), 0);
-	ck_assert_uint_eq(
-		strlen(value_of(&a, "-append", 0)),
-		strlen("console=ttyS0 quiet panic=-1 reboot=t tsc_early_khz=4294967295 tsc=reliable "
-		       "hutch_root=/dev/vda ") +
-			sizeof(r.cmdline) - 1);
+	ck_assert_uint_eq(strlen(value_of(&a, "-append", 0)),
+			  strlen(ALWAYS " tsc_early_khz=4294967295 tsc=reliable "
+					"hutch_root=/dev/vda ") +
+				  sizeof(r.cmdline) - 1);
 }
 END_TEST
 
