@@ -32,7 +32,7 @@ def milliseconds(seconds: Optional[float], name: str) -> Optional[int]:
     if seconds is None:
         return None
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds < 1e12:
-        raise errors.Invalid(f"{name} must be a number of seconds, not {seconds!r}")
+        raise errors.Invalid(f"{name} must be a number of seconds, from 0 to below 1e12, not {seconds!r}")
     whole = int(seconds * 1000)
     return whole if whole or not seconds else 1
 
