@@ -49,6 +49,8 @@ void exec_sinks(struct pump *p);
 int exec_conclude(struct pump *p, uint64_t timeout_ms);
 /* Run it on p->h in p->vm, and report. The exit status; frees nothing of e. */
 int exec_run(struct pump *p, struct exec_args *e);
+/* A whole command whose first operand is the VM: parse (-1: leave with a->status), then exec_run. */
+int exec_in_vm(struct cli *cli, struct args *a, int (*parse)(struct exec_args *, struct args *));
 
 #define EXEC_DETAILS                                                                                 \
 	"The exit status is the command's: 128 + n when signal n ended it, 124 when it timed out,\n" \

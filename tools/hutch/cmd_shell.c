@@ -27,21 +27,7 @@ static int parse(struct exec_args *e, struct args *a)
 
 static int run(struct cli *cli, struct args *a)
 {
-	struct exec_args e = {0};
-	struct pump p = {.cli = cli};
-	int status;
-
-	if (parse(&e, a) == 0) {
-		signals_hold();
-		p.h = cli_open(cli);
-		p.vm = a->operands[0];
-		status = p.h != NULL ? exec_run(&p, &e) : cli->command->failed;
-	} else {
-		status = a->status;
-	}
-	hutch_close(p.h);
-	exec_args_free(&e);
-	return status;
+	return exec_in_vm(cli, a, parse);
 }
 
 static const struct opt options[] = {
