@@ -54,6 +54,7 @@ static void undo(struct broker *b, const char *id, int rundir_fd, const struct v
 	kill_process(&process, object);
 	if (sweep_vm(id, process.pid, false, NULL, NULL) < 0)
 		log_errno(LOG_LEVEL_ERROR, object, "cannot end its processes");
+	vmm_tidy(b->launcher, id, rundir_fd);
 	if (tree_remove(b->vms_fd, id) < 0)
 		log_errno(LOG_LEVEL_ERROR, object, "cannot remove its run directory");
 }

@@ -50,5 +50,7 @@ void api_reply_template(struct client *c, const struct template *t);
 enum vmm_accel api_snapshot_accel(const struct broker *b, const struct image *im);
 /* "isolation": what stands between a guest's VMM and the host, and what does not (jail.h). */
 void api_put_isolation(struct mp_buf *b, uint32_t level, uint32_t missing, const char *reason);
+/* "ceilings": what the host lets a VMM take at most (cgroup.h). */
+void api_put_ceilings(struct mp_buf *b, uint32_t kind, uint32_t has, const char *reason);
 
 #endif

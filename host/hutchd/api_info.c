@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ping and broker.info, and what is told about accelerator and isolation. */
+/* ping and broker.info, and what is told about accelerator, isolation and ceilings. */
 #include <string.h>
 #include <unistd.h>
 
@@ -25,6 +25,27 @@ void api_put_isolation(struct mp_buf *b, uint32_t level, uint32_t missing, const
 	if (reason[0])
 		mp_kv_str(b, "reason", reason);
 	mp_map_end(b);
+}
+
+void api_put_ceilings(struct mp_buf *b, uint32_t kind, uint32_t has, const char *reason)
+{
+	mp_map_begin(b);
+	mp_kv_str(b, "by", cgroup_kind_name(kind));
+	mp_key(b, "of");
+	mp_array_begin(b);
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
+		if (has & 1u << i)
+			mp_put_str(b, cgroup_controller_name(i));
+	mp_array_end(b);
+	if (reason[0])
+		mp_kv_str(b, "reason", reason);
+	mp_map_end(b);
+}
+
+static void put_ceilings(struct mp_buf *b, const struct cgroup_report *cgroup)
+{
+	mp_key(b, "ceilings");
+	api_put_ceilings(b, cgroup->kind, cgroup->has, cgroup->reason);
 }
 
 static void put_isolation(struct mp_buf *b, const struct jail_report *jail)
@@ -80,6 +101,7 @@ void api_broker_info(struct client *c, const struct msg_call *call, struct vm *v
 	mp_key(&b, "vmm");
 	put_vmm(&b, broker);
 	put_isolation(&b, launcher_jail(broker->launcher));
+	put_ceilings(&b, launcher_cgroup(broker->launcher));
 	mp_map_end(&b);
 	client_reply_buf(c, &b);
 }

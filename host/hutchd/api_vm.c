@@ -82,6 +82,8 @@ static void put_details(struct mp_buf *b, const struct vm *vm)
 	mp_kv_str(b, "accel_reason", r->accel_reason);
 	mp_key(b, "isolation");
 	api_put_isolation(b, r->isolation, r->isolation_missing, "");
+	mp_key(b, "ceilings");
+	api_put_ceilings(b, r->ceilings, r->ceilings_of, "");
 	if (vm->state == VM_RUNNING || vm->state == VM_PAUSED)
 		put_stages(b, r);
 	if (r->agent_name[0])

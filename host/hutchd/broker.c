@@ -101,6 +101,7 @@ static int start_launcher(struct broker *b, struct hutch_error *err)
 		.test_vmm = c->test_vmm[0] ? c->test_vmm : NULL,
 		.first_uid = c->first_vm_uid,
 		.uid_count = c->vm_uids,
+		.cgroup = c->cgroup,
 	};
 
 	b->launcher = launcher_create(&lc, err);

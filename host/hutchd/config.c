@@ -133,6 +133,37 @@ static int set_isolation(struct config *c, const char *value, struct hutch_error
 	return 0;
 }
 
+static int set_cgroup(struct config *c, const char *key, const char *value, struct hutch_error *err)
+{
+	static const char *const words[] = {"auto", "none", NULL};
+	const struct {
+		const char *key;
+		uint32_t *value, min, max;
+	} numbers[] = {
+		{"vm_cpu_percent", &c->cgroup.cpu_percent, 0, CGROUP_MAX_CPU_PERCENT},
+		{"vm_cpu_weight", &c->cgroup.cpu_weight, 1, CGROUP_MAX_CPU_WEIGHT},
+		{"vm_io_weight", &c->cgroup.io_weight, 1, CGROUP_MAX_IO_WEIGHT},
+	};
+	uint64_t n = 0;
+	int i = 0;
+
+	for (size_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++) {
+		if (strcmp(key, numbers[k].key) != 0)
+			continue;
+		if (get_uint(key, value, numbers[k].min, numbers[k].max, &n, err) < 0)
+			return -1;
+		*numbers[k].value = (uint32_t)n;
+		return 0;
+	}
+	if (strcmp(key, "vm_cgroup") != 0)
+		return 1;
+	if (get_word(key, value, words, &i, err) < 0)
+		return -1;
+	c->cgroup_asked = true;
+	c->cgroup.on = i == 0;
+	return 0;
+}
+
 int config_set(struct config *c, const char *key, const char *value, struct hutch_error *err)
 {
 	static const char *const accels[] = {"auto", "kvm", "tcg", NULL};
@@ -176,7 +207,8 @@ int config_set(struct config *c, const char *key, const char *value, struct hutc
 		rc = set_vm_uids(c, value, err);
 	} else if (strcmp(key, "require_isolation") == 0) {
 		rc = set_isolation(c, value, err);
-	} else if ((rc = limits_set(&c->limits, key, value, err)) > 0) {
+	} else if ((rc = set_cgroup(c, key, value, err)) > 0 &&
+		   (rc = limits_set(&c->limits, key, value, err)) > 0) {
 		rc = hutch_error_set(err, HUTCH_E_INVALID, 0, "there is no setting '%s'", key);
 	}
 	return rc;
@@ -248,6 +280,7 @@ void config_defaults(struct config *c)
 		.ready_fd = -1,
 		.first_vm_uid = CONFIG_FIRST_VM_UID,
 		.vm_uids = CONFIG_VM_UIDS,
+		.cgroup = {.on = true, .cpu_weight = 100, .io_weight = 100},
 	};
 	limits_defaults(&c->limits);
 }
@@ -346,6 +379,8 @@ int config_finish(struct config *c, struct hutch_error *err)
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
 		if (make_absolute(paths[i], err) < 0)
 			return -1;
+	if (c->test_vmm[0] && !c->cgroup_asked)
+		c->cgroup.on = false;
 	c->template_dir[0] = '\0';
 	return set_default(c->template_dir, err, "state", c->state, "/templates");
 }
@@ -364,6 +399,7 @@ static void usage(void)
 	     "                        do not run where VMMs get less: none (default), seccomp,\n"
 	     "                        namespaces or uid; hutch doctor says what there is\n"
 	     "  --vm-uids FIRST-LAST  uids for VMMs, as root (1900000000-1900065535), or none\n"
+	     "  --vm-cgroup MODE      auto (default): VMMs get a cgroup where the host has one; or none\n"
 	     "  --test-vmm PATH       a program that plays the VMM in tests: no isolation\n"
 	     "  --log-level LEVEL     debug, info (default), warn or error\n"
 	     "  --log-format FORMAT   text (default) or json\n"
@@ -388,6 +424,7 @@ static const struct option options[] = {
 	{"max-vms", required_argument, NULL, OPT_KEY},
 	{"require-isolation", required_argument, NULL, OPT_KEY},
 	{"vm-uids", required_argument, NULL, OPT_KEY},
+	{"vm-cgroup", required_argument, NULL, OPT_KEY},
 	{"ready-fd", required_argument, NULL, OPT_KEY},
 	{NULL, 0, NULL, 0},
 };

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/jail.h"
 #include "host/hutchd/limits.h"
 #include "host/hutchd/log.h"
@@ -37,6 +38,8 @@ struct config {
 	uint32_t first_vm_uid,
 		vm_uids; /* a uid for each VMM, where hutchd is root; vm_uids 0: none */
 	enum jail_level require_isolation;
+	bool cgroup_asked; /* vm_cgroup was set; else a test driver's VMs have none */
+	struct cgroup_wish cgroup;
 	int ready_fd; /* a newline is written to it when the socket serves; -1: none */
 };
 

@@ -149,7 +149,7 @@ static int try_entry(struct jail *j, struct jail_trouble *t)
 	*t = (struct jail_trouble){.errnum = 0, .stage = "clone"};
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return -1;
-	pid = jail_fork(j);
+	pid = jail_fork(j, -1);
 	if (pid == 0) {
 		if (jail_enter(j, &e, &stage) < 0) {
 			t->errnum = errno;

@@ -52,8 +52,8 @@ const struct jail_report *jail_report(const struct jail *j);
 /* It was tried with the VMM, which does not start in it. */
 void jail_give_up(struct jail *j, const char *why);
 
-/* fork(2) into new namespaces. NULL is fork. */
-pid_t jail_fork(const struct jail *j);
+/* fork(2) into new namespaces and a cgroup (v2's directory, -1: ours). NULL: no namespaces. */
+pid_t jail_fork(const struct jail *j, int cgroup);
 
 struct jail_entry {
 	int rundir;   /* -1: none (asking QEMU for its version) */

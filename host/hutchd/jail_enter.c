@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/sched.h>
 #include <linux/securebits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,15 +38,17 @@
 #define MAX_THREADS 512u	   /* of a VMM with a uid of its own */
 #define MAX_FILE    (128ull << 30) /* twice the largest guest */
 
-pid_t jail_fork(const struct jail *j)
+pid_t jail_fork(const struct jail *j, int cgroup)
 {
-	struct clone_args {
-		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
-	} a = {.flags = SPACES, .exit_signal = SIGCHLD};
+	struct clone_args a = {.exit_signal = SIGCHLD};
 
-	if (!j || !j->on)
-		return fork();
-	return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+	if (j && j->on)
+		a.flags |= SPACES;
+	if (cgroup >= 0) {
+		a.flags |= CLONE_INTO_CGROUP;
+		a.cgroup = (uint64_t)cgroup;
+	}
+	return a.flags ? (pid_t)syscall(SYS_clone3, &a, sizeof(a)) : fork();
 }
 
 /* Nothing but this process's own entries; made while the host's /proc is still there to allow it (user namespaces). */

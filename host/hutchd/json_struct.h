@@ -30,6 +30,9 @@ int json_put_members(json_t *o, const void *from, const struct json_member *memb
  */
 int json_get_members(const json_t *o, void *to, const struct json_member *members, size_t count,
 		     const char *file, struct hutch_error *err);
+/* The same for members that older files lack: what is not there stays as it is in *to. */
+int json_get_later_members(const json_t *o, void *to, const struct json_member *members,
+			   size_t count, const char *file, struct hutch_error *err);
 /* The error alone, for members that are not in a table. */
 int json_member_wrong(const char *file, const char *member, struct hutch_error *err);
 

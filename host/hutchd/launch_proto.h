@@ -6,7 +6,8 @@
  *
  *   launcher -> broker  launch_hello, once
  *   broker -> launcher  launch_request SPAWN + its descriptors                 launch_reply + pidfd
- *   broker -> launcher  launch_request REAP                                    launch_reply
+ *   broker -> launcher  launch_request REAP [+ the VM's cgroup file]           launch_reply
+ *   broker -> launcher  launch_request TIDY + a VM's cgroup file               launch_reply
  *
  * A request is answered exactly once, in order. A request that breaks this file is answered with
  * EPROTO.
@@ -17,6 +18,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/jail.h"
 #include "protocol/limits.h"
 
@@ -55,7 +57,7 @@ enum vmm_fd {
 /* In the environment of a VMM and so of all that it starts: HUTCH_VM=<id>. */
 #define VMM_MARKER "HUTCH_VM"
 
-enum launch_op { LAUNCH_HELLO = 1, LAUNCH_SPAWN, LAUNCH_REAP };
+enum launch_op { LAUNCH_HELLO = 1, LAUNCH_SPAWN, LAUNCH_REAP, LAUNCH_TIDY };
 enum launch_accel { LAUNCH_KVM = 1, LAUNCH_TCG };
 
 enum launch_spawn_fd {
@@ -94,7 +96,10 @@ struct launch_spawn {
 	uint64_t deadline_ms;
 };
 
-/* End what is left of a VM, the process itself included, and tell how that process ended. */
+/*
+ * REAP: end what is left of a VM, the process itself included, remove its cgroup, and tell how that process ended. TIDY: the
+ * cgroup alone, of a VM of which nothing is left.
+ */
 struct launch_reap {
 	char id[40];
 	int64_t pid;
@@ -124,6 +129,8 @@ struct launch_reply {
 	uint64_t start_time;
 	int32_t wait_status; /* REAP: as waitpid(2) gives it, or LAUNCH_STATUS_UNKNOWN */
 	uint32_t killed;     /* REAP: processes of this VM that were still there */
+	uint32_t oom;	     /* REAP: its VMM was ended at its ceiling of memory */
+	uint32_t unused;
 };
 
 struct launch_hello {
@@ -132,6 +139,7 @@ struct launch_hello {
 	char vmm_path[256]; /* empty: not found */
 	char vmm_version[64];
 	struct jail_report jail;
+	struct cgroup_report cgroup;
 };
 
 static_assert(sizeof(((struct launch_spawn *)0)->id) > HUTCH_UUID_LEN, "an id fits");
@@ -139,7 +147,7 @@ static_assert(sizeof(((struct launch_spawn *)0)->template_name) > HUTCH_MAX_TEMP
 	      "a name fits");
 static_assert(sizeof(struct launch_spawn) == 856, "no hidden padding");
 static_assert(sizeof(struct launch_request) == 872, "no hidden padding");
-static_assert(sizeof(struct launch_reply) == 328, "no hidden padding");
-static_assert(sizeof(struct launch_hello) == 328 + 168, "no hidden padding");
+static_assert(sizeof(struct launch_reply) == 336, "no hidden padding");
+static_assert(sizeof(struct launch_hello) == 328 + 168 + 168, "no hidden padding");
 
 #endif

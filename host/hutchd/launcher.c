@@ -56,6 +56,7 @@ struct launcher {
 	struct launcher_setup setup;
 	char version[64];
 	struct jail_report jail;
+	struct cgroup_report cgroup;
 	struct event *readable, *writable;
 	struct event *lost_soon; /* the loss is told from the loop */
 	struct job_list unsent, sent;
@@ -112,6 +113,7 @@ static int fill_setup(struct launcher_setup *s, const struct launcher_config *c,
 	s->test = c->test_vmm != NULL;
 	s->first_uid = c->first_uid;
 	s->uid_count = c->uid_count;
+	s->cgroup_wish = c->cgroup;
 	if (copy_path(s->template_dir, sizeof(s->template_dir), c->template_dir,
 		      "template directory", err) < 0)
 		return -1;
@@ -167,6 +169,8 @@ static int await_hello(struct launcher *l, struct hutch_error *err)
 		 hello.vmm_version);
 	l->jail = hello.jail;
 	l->jail.reason[sizeof(l->jail.reason) - 1] = '\0';
+	l->cgroup = hello.cgroup;
+	l->cgroup.reason[sizeof(l->cgroup.reason) - 1] = '\0';
 	return 0;
 }
 
@@ -422,6 +426,11 @@ const char *launcher_vmm_version(const struct launcher *l)
 const struct jail_report *launcher_jail(const struct launcher *l)
 {
 	return &l->jail;
+}
+
+const struct cgroup_report *launcher_cgroup(const struct launcher *l)
+{
+	return &l->cgroup;
 }
 
 /* It ends by itself when the socket closes, unless it is stopped or hangs. */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/jail.h"
 #include "protocol/error.h"
 #include "protocol/limits.h"
@@ -25,6 +26,7 @@ struct launcher_config {
 	const char *test_vmm;	  /* plays the VMM in tests (driver "test"); NULL: QEMU */
 	uint32_t first_uid,
 		uid_count; /* for VMMs, one each, as root; the first one is for probes */
+	struct cgroup_wish cgroup;
 };
 
 /* Forks the launcher process; call it before threads or loops exist. NULL with err. */
@@ -43,6 +45,8 @@ const char *launcher_vmm_path(const struct launcher *l);
 const char *launcher_vmm_version(const struct launcher *l);
 /* What VMMs are kept apart by on this host. */
 const struct jail_report *launcher_jail(const struct launcher *l);
+/* What of this host they have at most. */
+const struct cgroup_report *launcher_cgroup(const struct launcher *l);
 void launcher_destroy(struct launcher *l);
 
 #endif

@@ -109,7 +109,17 @@ static int spawn(struct launcher_loop *l, const struct launch_spawn *req, const 
 	return pidfd;
 }
 
-static void reap(struct launcher_loop *l, const struct launch_reap *req, struct launch_reply *reply)
+static void tidy(const struct launch_reap *req, int file, struct launch_reply *reply)
+{
+	bool oom = false;
+
+	if (cgroup_vm_remove(file, req->id, &oom) < 0)
+		launch_fail(reply, errno, "cgroup", NULL);
+	reply->oom = oom;
+}
+
+static void reap(struct launcher_loop *l, const struct launch_reap *req, int cgroup,
+		 struct launch_reply *reply)
 {
 	pid_t pid = (pid_t)req->pid;
 	struct child *c = find_child(l, pid);
@@ -131,10 +141,15 @@ static void reap(struct launcher_loop *l, const struct launch_reap *req, struct 
 	}
 	killed = sweep_vm(req->id, pid, c != NULL, is_living_vmm, l);
 	free(c);
-	if (killed < 0)
+	if (killed < 0) {
 		launch_fail(reply, errno, "sweep", NULL);
+		return;
+	}
+	reply->killed = (uint32_t)killed;
+	if (cgroup >= 0)
+		tidy(req, cgroup, reply);
 	else
-		reply->killed = (uint32_t)killed;
+		cgroup_vm_unmake(l->setup->cgroups, req->id);
 }
 
 #define TEXT_OK(array) (memchr((array), '\0', sizeof(array)) != NULL)
@@ -178,8 +193,10 @@ static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
 		       (!r->spawn.root[0] || name_ok(r->spawn.root, sizeof(r->spawn.root))) &&
 		       TEXT_OK(r->spawn.cmdline);
 	case LAUNCH_REAP:
-		return nfds == 0 && id_ok(r->reap.id, sizeof(r->reap.id)) && r->reap.pid > 1 &&
+		return nfds <= 1 && id_ok(r->reap.id, sizeof(r->reap.id)) && r->reap.pid > 1 &&
 		       r->reap.pid <= INT32_MAX;
+	case LAUNCH_TIDY:
+		return nfds == 1 && id_ok(r->reap.id, sizeof(r->reap.id));
 	default:
 		return false;
 	}
@@ -199,8 +216,10 @@ static void answer(struct launcher_loop *l, const struct launch_request *req, si
 		launch_fail(&reply, EPROTO, "request", NULL);
 	else if (req->op == LAUNCH_SPAWN)
 		pidfd = spawn(l, &req->spawn, fds, &reply);
+	else if (req->op == LAUNCH_REAP)
+		reap(l, &req->reap, nfds ? fds[0] : -1, &reply);
 	else
-		reap(l, &req->reap, &reply);
+		tidy(&req->reap, fds[0], &reply);
 	if (fd_send(l->sock, &reply, sizeof(reply), &pidfd, pidfd >= 0 ? 1 : 0) < 0)
 		log_errno(LOG_LEVEL_WARN, "broker", "an answer could not be sent");
 	fd_close(&pidfd);
@@ -266,12 +285,19 @@ static void say_hello(const struct launcher_loop *l)
 	if (l->setup->vmm[0] && !l->setup->test)
 		ask_version(l->setup, hello.vmm_version, sizeof(hello.vmm_version));
 	hello.jail = *jail_report(l->setup->jail);
+	hello.cgroup = *cgroups_report(l->setup->cgroups);
+	if (hello.cgroup.kind != CGROUP_NONE)
+		hello.jail.missing &= ~JAIL_NO_CGROUP;
 	fd_send(l->sock, &hello, sizeof(hello), NULL, 0);
 }
 
 _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 {
 	struct launcher_setup own = *setup;
+	const struct cgroup_places places = {.own = "/proc/self/cgroup",
+					     .mounts = "/proc/self/mountinfo",
+					     .disks = "/sys/block",
+					     .state = own.template_dir};
 	struct launcher_loop l = {.sock = sock, .setup = &own};
 	struct pollfd p[2];
 	int timeout = TSC_MEASURE_MS;
@@ -285,7 +311,9 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 		log_errno(LOG_LEVEL_ERROR, "launcher", "no signalfd");
 		_exit(1);
 	}
-	own.jail = jail_new(&own);
+	/* From outside the user namespace that a jail may need. */
+	own.cgroups = cgroups_new(&own.cgroup_wish, &places);
+	own.jail = own.cgroups ? jail_new(&own) : NULL;
 	if (!own.jail) {
 		log_errno(LOG_LEVEL_ERROR, "launcher", "no jail");
 		_exit(1);

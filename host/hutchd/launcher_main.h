@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/jail.h"
 #include "host/hutchd/launch_proto.h"
 
@@ -17,7 +18,9 @@ struct launcher_setup {
 	char vmm_library[256];	 /* absolute */
 	bool test;		 /* vmm is a test VMM */
 	uint32_t first_uid, uid_count; /* for VMMs, one each, where the launcher is root; 0: none */
-	struct jail *jail;	       /* the launcher makes it */
+	struct cgroup_wish cgroup_wish;
+	struct jail *jail; /* the launcher makes both */
+	struct cgroups *cgroups;
 };
 
 /* The launcher's loop: until the other end of sock closes. Never returns. */

@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/jail.h"
 #include "host/hutchd/process.h"
@@ -59,6 +60,7 @@ struct vmm_image {
 	char **envp;
 	const struct jail *jail;
 	struct jail_entry entry;
+	struct cgroup_vm cgroup;
 };
 
 struct vmm_env {
@@ -299,6 +301,8 @@ static _Noreturn void run_child(struct vmm_image *image)
 {
 	const char *stage;
 
+	if (cgroup_vm_enter(&image->cgroup) < 0)
+		step_failed(image, "cgroup");
 	if (setsid() < 0)
 		step_failed(image, "session");
 	reset_signals();
@@ -341,7 +345,7 @@ static int start(struct vmm_image *image, struct launch_reply *reply)
 	if (pipe2(error_pipe, O_CLOEXEC) < 0)
 		return launch_fail(reply, errno, "fork", NULL);
 	image->error_pipe = error_pipe[1];
-	pid = jail_fork(image->jail);
+	pid = jail_fork(image->jail, image->cgroup.into);
 	if (pid == 0)
 		run_child(image);
 	fd_close(&error_pipe[1]);
@@ -368,6 +372,25 @@ static int start(struct vmm_image *image, struct launch_reply *reply)
 	return -1;
 }
 
+/* start, in a cgroup of its own where this host has them. */
+static int start_apart(const struct launcher_setup *setup, const struct launch_spawn *req,
+		       struct vmm_image *image, struct launch_reply *reply)
+{
+	const struct cgroup_size size = {.id = req->id,
+					 .memory_mib = req->memory_mib,
+					 .vcpus = req->vcpus,
+					 .tcg = req->accel == LAUNCH_TCG};
+	int pidfd;
+
+	if (cgroup_vm_make(setup->cgroups, &size, image->rundir, &image->cgroup) < 0)
+		return launch_fail(reply, errno, "cgroup", NULL);
+	pidfd = start(image, reply);
+	cgroup_vm_close(&image->cgroup);
+	if (pidfd < 0)
+		cgroup_vm_unmake(setup->cgroups, req->id);
+	return pidfd;
+}
+
 static int spawn_test(const struct launcher_setup *setup, const struct launch_spawn *req,
 		      struct vmm_image *image, struct launch_reply *reply)
 {
@@ -381,7 +404,7 @@ static int spawn_test(const struct launcher_setup *setup, const struct launch_sp
 	snprintf(vcpus, sizeof(vcpus), "%u", req->vcpus);
 	snprintf(cid, sizeof(cid), "%u", req->cid);
 	image->argv = argv;
-	return start(image, reply);
+	return start_apart(setup, req, image, reply);
 }
 
 static int spawn_qemu(const struct launcher_setup *setup, const struct launch_spawn *req,
@@ -394,7 +417,7 @@ static int spawn_qemu(const struct launcher_setup *setup, const struct launch_sp
 	if (qemu_build_args(&args, setup->vmm, req, req->accel == LAUNCH_TCG ? tsc_khz() : 0) < 0)
 		return launch_fail(reply, errno, "arguments", NULL);
 	image->argv = args.argv;
-	return start(image, reply);
+	return start_apart(setup, req, image, reply);
 }
 
 int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,

@@ -35,8 +35,11 @@ static uint32_t take_uid(const struct broker *b, const char *id)
 void vm_jail_fill(struct vm_record *r, const struct broker *b)
 {
 	const struct jail_report *jail = launcher_jail(b->launcher);
+	const struct cgroup_report *cgroup = launcher_cgroup(b->launcher);
 
 	r->isolation = jail->level;
 	r->isolation_missing = jail->missing;
+	r->ceilings = cgroup->kind;
+	r->ceilings_of = cgroup->has;
 	r->vmm_uid = jail->level == JAIL_UID ? take_uid(b, r->id) : 0;
 }

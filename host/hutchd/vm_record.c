@@ -83,6 +83,13 @@ static const struct json_member members[] = {
 };
 #define MEMBERS (sizeof(members) / sizeof(members[0]))
 
+/* Records of older brokers lack them. */
+static const struct json_member later_members[] = {
+	U32(ceilings),
+	U32(ceilings_of),
+};
+#define LATER_MEMBERS (sizeof(later_members) / sizeof(later_members[0]))
+
 static json_t *metadata_json(char *const *pairs)
 {
 	json_t *o = json_object();
@@ -110,6 +117,7 @@ static json_t *record_json(const struct vm_record *r)
 	rc |= json_object_set_new(o, "start_time", json_integer((json_int_t)r->process.start_time));
 	rc |= json_object_set_new(o, "metadata", metadata_json(r->metadata));
 	rc |= json_put_members(o, r, members, MEMBERS);
+	rc |= json_put_members(o, r, later_members, LATER_MEMBERS);
 	if (rc == 0)
 		return o;
 	json_decref(o);
@@ -192,7 +200,8 @@ static int record_parse(struct vm_record *r, json_t *o, struct hutch_error *err)
 
 	if (get_uint(o, "version", RECORD_VERSION, &v, err) < 0)
 		return -1;
-	if (json_get_members(o, r, members, MEMBERS, VM_RECORD_FILE, err) < 0)
+	if (json_get_members(o, r, members, MEMBERS, VM_RECORD_FILE, err) < 0 ||
+	    json_get_later_members(o, r, later_members, LATER_MEMBERS, VM_RECORD_FILE, err) < 0)
 		return -1;
 	if (get_name(o, "step", step_names, VM_STEPS, &i, err) < 0)
 		return -1;

@@ -49,6 +49,7 @@ struct vm_record {
 	uint32_t memory_mib, vcpus, cid;
 	uint32_t vmm_uid;		       /* the VMM's own; 0: it has none */
 	uint32_t isolation, isolation_missing; /* as in struct jail_report, when it was started */
+	uint32_t ceilings, ceilings_of;	       /* as in struct cgroup_report, when it was started */
 	enum vm_boot_mode boot_mode;
 	char cold_reason[256]; /* why no snapshot was used; empty: there was none, or it was */
 	uint32_t layers;       /* of memory that it shares, above the base */

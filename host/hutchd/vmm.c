@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/hutchd/cgroup.h"
 #include "host/hutchd/console.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/launch_job.h"
@@ -86,7 +87,7 @@ static void tell_failed(struct vmm *v, const struct vmm_end *how)
 
 static void finish(struct vmm *v, int wait_status)
 {
-	struct vmm_end how = {v->config.rundir_fd, v->shutdown, v->kill_asked, wait_status};
+	struct vmm_end how = {v->config.rundir_fd, v->shutdown, v->kill_asked, wait_status, v->oom};
 	char reason[320];
 
 	vmm_set_state(v, VMM_OVER);
@@ -105,24 +106,43 @@ static void on_reaped(void *arg, const struct launch_reply *reply, int pidfd)
 	(void)pidfd; /* a REAP has none */
 	v->job = NULL;
 	if (reply->errnum)
-		log_warn(v->config.id, "processes that the VMM left behind: %s: %s", reply->stage,
+		log_warn(v->config.id, "what the VMM left behind: %s: %s", reply->stage,
 			 strerror(reply->errnum));
 	else if (reply->killed > 0)
 		log_info(v->config.id, "ended %u processes that the VMM left behind",
 			 reply->killed);
+	v->oom = reply->oom;
 	finish(v, reply->wait_status);
 }
 
-static struct launch_job *submit_reap(struct launcher *launcher, const char *id,
+/* rundir_fd -1: it has no cgroup. */
+static struct launch_job *submit_reap(struct launcher *launcher, const char *id, int rundir_fd,
 				      const struct vmm_process *process, launch_done_fn *done,
 				      void *arg)
 {
 	struct launch_request req = {.op = LAUNCH_REAP};
+	int cgroup = rundir_fd < 0 ? -1 : cgroup_vm_file(rundir_fd);
+	struct launch_job *job;
 
 	snprintf(req.reap.id, sizeof(req.reap.id), "%s", id);
 	req.reap.pid = process->pid;
 	req.reap.start_time = process->start_time;
-	return launcher_submit(launcher, &req, NULL, 0, done, arg);
+	job = launcher_submit(launcher, &req, &cgroup, cgroup < 0 ? 0 : 1, done, arg);
+	fd_close(&cgroup);
+	return job;
+}
+
+void vmm_tidy(struct launcher *launcher, const char *id, int rundir_fd)
+{
+	struct launch_request req = {.op = LAUNCH_TIDY};
+	int cgroup = cgroup_vm_file(rundir_fd);
+
+	if (cgroup < 0)
+		return;
+	snprintf(req.reap.id, sizeof(req.reap.id), "%s", id);
+	if (!launcher_submit(launcher, &req, &cgroup, 1, NULL, NULL))
+		log_errno(LOG_LEVEL_WARN, id, "its cgroup is left for the next launcher");
+	fd_close(&cgroup);
 }
 
 static void on_exit_event(evutil_socket_t fd, short what, void *arg)
@@ -141,7 +161,8 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 	vmm_ops_abort(v->ops);
 	if (v->saving)
 		vmm_saving_abort(v->saving);
-	v->job = submit_reap(v->launcher, v->config.id, &v->process, on_reaped, v);
+	v->job = submit_reap(v->launcher, v->config.id, v->config.rundir_fd, &v->process, on_reaped,
+			     v);
 	if (v->job)
 		return;
 	log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
@@ -315,7 +336,7 @@ struct vmm *vmm_adopt(struct event_base *base, struct launcher *launcher,
 				"VMM process %ld: %s", (long)process->pid,
 				errno == ESRCH ? "it is gone" : strerror(errno));
 		/* What it left behind goes too. */
-		submit_reap(launcher, config->id, process, NULL, NULL);
+		submit_reap(launcher, config->id, config->rundir_fd, process, NULL, NULL);
 		return NULL;
 	}
 	v = new_vmm(base, launcher, config, cb, arg);
@@ -370,7 +391,8 @@ void vmm_free(struct vmm *v)
 		 (v->state == VMM_CONNECTING || v->state == VMM_UP);
 	if (v->job)
 		launch_job_abandon(v->job);
-	if (ending && !submit_reap(v->launcher, v->config.id, &v->process, NULL, NULL))
+	if (ending &&
+	    !submit_reap(v->launcher, v->config.id, v->config.rundir_fd, &v->process, NULL, NULL))
 		log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
 	qmp_free(v->qmp);
 	vmm_ops_free(v->ops);

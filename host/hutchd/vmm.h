@@ -177,6 +177,12 @@ void vmm_capture_ahead(struct vmm *v, int data_fd, vmm_captured_fn *done, void *
  */
 void vmm_free(struct vmm *v);
 
+/*
+ * Nothing is left of a VM of an earlier broker but its run directory: what the launcher had made for it goes too. Before the
+ * directory does.
+ */
+void vmm_tidy(struct launcher *launcher, const char *id, int rundir_fd);
+
 /* Is this process alive and still the same one? */
 bool vmm_process_alive(const struct vmm_process *p);
 

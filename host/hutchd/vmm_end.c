@@ -47,6 +47,8 @@ void vmm_describe_end(const struct vmm_end *end, char *out, size_t size)
 
 	if (reason) {
 		snprintf(out, size, "%s", reason);
+	} else if (end->oom && !end->killed) {
+		snprintf(out, size, "the VMM took more memory than its ceiling");
 	} else if (end->wait_status == LAUNCH_STATUS_UNKNOWN) {
 		snprintf(out, size, "%s", end->killed ? "killed" : "the VMM process ended");
 	} else if (WIFSIGNALED(end->wait_status)) {

@@ -11,6 +11,7 @@ struct vmm_end {
 	const char *shutdown; /* the reason in QMP's SHUTDOWN event, or empty */
 	bool killed;	      /* we killed it */
 	int wait_status;      /* waitpid(2), or LAUNCH_STATUS_UNKNOWN */
+	bool oom;	      /* the kernel ended it at its ceiling of memory */
 };
 
 void vmm_describe_end(const struct vmm_end *end, char *out, size_t size);

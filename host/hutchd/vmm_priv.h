@@ -23,6 +23,7 @@ struct vmm {
 	bool adopted, was_up;
 	bool restored, loading; /* loading: its device state, and the guest is not there yet */
 	bool kill_asked;	/* vmm_kill was called */
+	bool oom;		/* the kernel ended it at its ceiling of memory */
 	bool qmp_closed;	/* CONNECTING: it closed QMP, and has a moment to end by itself */
 	struct vmm_process process;
 	int pidfd;

@@ -262,7 +262,7 @@ void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, 
 	version[0] = '\0';
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return;
-	pid = jail_fork(jail);
+	pid = jail_fork(jail, -1);
 	if (pid == 0)
 		run_version(qemu, jail, out[1]);
 	fd_close(&out[1]);

@@ -16,6 +16,8 @@ from brokerrig import BrokerRig
 
 SPACES = ("mnt", "pid", "ipc", "uts", "net")
 
+LIMIT_FILES = ("cpu.max", "cpu.cfs_quota_us", "memory.max", "memory.limit_in_bytes", "pids.max")
+
 
 def status(pid: int) -> dict:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -122,3 +124,50 @@ def test_the_broker_is_sealed():
         assert "Max core file size        0                    0 " in Path(f"/proc/{rig.pid}/limits").read_text()
         # an ordinary process of the same user could not even look into it; the launcher is another process
         assert len(rig.launchers()) >= 1 and status(rig.launchers()[0])["Seccomp"] == ["0"]
+
+
+def places(rig: BrokerRig, sandbox) -> list:
+    """The directories of a VM's cgroup."""
+    named = rig.state / "vm" / sandbox.id / "cgroup"
+    return [Path(line) for line in named.read_text().splitlines()] if named.exists() else []
+
+
+def test_ceilings_where_the_host_has_them(tmp_path):
+    """A VMM is in a cgroup of its own before it runs, with its limits; it goes with the VM, also when nobody saw its end."""
+    config = tmp_path / "hutchd.conf"
+    config.write_text("vm_cgroup = auto\nvm_cpu_percent = 50\n")
+    with BrokerRig(args=["--config", str(config)]) as rig:
+        ceilings = rig.info()["ceilings"]
+        missing = rig.info()["isolation"]["missing"]
+        sandbox = rig.create(vcpus=2, memory_mib=256)
+        info = sandbox.info()
+        assert info.raw["ceilings"] == {key: ceilings[key] for key in ("by", "of")}
+        if ceilings["by"] == "rlimits":
+            assert ceilings["of"] == [] and "cgroup" in missing and places(rig, sandbox) == []
+            return
+        assert "cgroup" not in missing and set(ceilings["of"]) <= {"cpu", "memory", "pids", "io"}
+        own = places(rig, sandbox)
+        entered = Path(f"/proc/{info.pid}/cgroup").read_text()
+        assert own and all(p.name == f"hutch-{sandbox.id}" and str(info.pid) in (p / "cgroup.procs").read_text().split() for p in own)
+        assert entered.count(f"/hutch-{sandbox.id}\n") == len(own)
+        found = {f.name: f.read_text().strip() for p in own for name in LIMIT_FILES for f in [p / name] if f.exists()}
+        if "pids" in ceilings["of"]:
+            assert found["pids.max"] == "512"
+        if "memory" in ceilings["of"]:
+            assert (found.get("memory.max") or found["memory.limit_in_bytes"]) in (str((256 + 512 + more) << 20) for more in (0, 1024))
+        if "cpu" in ceilings["of"]:
+            assert (found.get("cpu.max", "").split() or [found["cpu.cfs_quota_us"]])[0] == "100000"
+        sandbox.kill()
+        assert not any(p.exists() for p in own)
+        # ended while no broker and no launcher lived; adopted and ended
+        lost, kept = rig.create(), rig.create()
+        dirs = {s.id: places(rig, s) for s in (lost, kept)}
+        pid = lost.info().pid
+        rig.kill(signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        assert procs.wait_gone(pid, 10)
+        rig.start()
+        assert rig.rundirs() == [kept.id]
+        procs.eventually(lambda: not any(p.exists() for p in dirs[lost.id]), 10)
+        rig.sandbox(kept.id).kill()
+        assert not any(p.exists() for p in dirs[kept.id])

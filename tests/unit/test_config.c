@@ -47,10 +47,22 @@ START_TEST(file)
 END_TEST
 
 static const char *const bad[] = {
-	"nonsense",	 "sockett = x",		  "max_vms = 0",
-	"max_vms = 1x",	 "max_vms = -1",	  "max_vms =",
-	"accel = maybe", "log_level = loud",	  "admin_uids = bob",
-	"socket =",	 "group = no-such-group", "default_ttl_ms = 99999999999999",
+	"nonsense",
+	"sockett = x",
+	"max_vms = 0",
+	"vm_cgroup = some",
+	"vm_cpu_weight = 0",
+	"vm_io_weight = 1001",
+	"vm_cpu_percent = x",
+	"max_vms = 1x",
+	"max_vms = -1",
+	"max_vms =",
+	"accel = maybe",
+	"log_level = loud",
+	"admin_uids = bob",
+	"socket =",
+	"group = no-such-group",
+	"default_ttl_ms = 99999999999999",
 	"= 5",
 };
 

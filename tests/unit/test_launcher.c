@@ -200,11 +200,17 @@ static void spoil(struct launch_request *r, int how, size_t *len, size_t *nfds)
 	case 18:
 		snprintf(r->spawn.root, sizeof(r->spawn.root), "../root");
 		break;
+	case 19:
+		memset(&r->reap, 0, sizeof(r->reap));
+		r->op = LAUNCH_TIDY;
+		*nfds = 0; /* without the file that says what */
+		memcpy(r->reap.id, id, sizeof(id));
+		break;
 	default:
 		ck_abort();
 	}
 }
-#define SPOILED 19
+#define SPOILED 20
 
 START_TEST(requests_that_are_none)
 {

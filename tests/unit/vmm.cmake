@@ -2,7 +2,7 @@
 foreach(part vmm vmm_save launcher accel)
 	hutch_unit_test(${part} SOURCES vmm_rig.c vmm_player.c LIBS hutch_vmm)
 endforeach()
-foreach(part fdutil logs template vmm_qemu qmp)
+foreach(part cgroup fdutil logs template vmm_qemu qmp)
 	hutch_unit_test(${part} SOURCES vmm_rig.c LIBS hutch_vmm)
 endforeach()
 # The logs that the in-VMM library keeps small, as the broker reads them.

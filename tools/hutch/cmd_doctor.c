@@ -88,6 +88,25 @@ static void check_isolation(struct report *r, const struct hutch_value *isolatio
 		      hutch_get_text(isolation, "reason", ""));
 }
 
+static void check_ceilings(struct report *r, const struct hutch_value *ceilings)
+{
+	const struct hutch_value *of = hutch_get(ceilings, "of");
+	size_t count = of != NULL && of->type == HUTCH_ARRAY ? of->as.array.count : 0;
+	char list[80] = "";
+	size_t at = 0;
+
+	if (ceilings == NULL)
+		return;
+	for (size_t i = 0; i < count && at < sizeof(list) - 16; i++)
+		if (of->as.array.items[i].type == HUTCH_TEXT)
+			at += (size_t)snprintf(list + at, sizeof(list) - at, " %.12s",
+					       of->as.array.items[i].as.text.data);
+	check(r, count ? FINE : NOTE, "ceilings", "%s%s", hutch_get_text(ceilings, "by", "unknown"),
+	      list);
+	if (hutch_get(ceilings, "reason"))
+		check(r, NOTE, "ceilings", "not more: %s", hutch_get_text(ceilings, "reason", ""));
+}
+
 static void check_templates(struct report *r, struct hutch *h)
 {
 	struct hutch_call call = {.method = "template.list"};
@@ -134,6 +153,7 @@ static void check_broker(struct report *r, struct hutch *h)
 	check_vmm(r, hutch_get(info, "vmm"));
 	check_accel(r, hutch_get(info, "accel"));
 	check_isolation(r, hutch_get(info, "isolation"));
+	check_ceilings(r, hutch_get(info, "ceilings"));
 	hutch_doc_free(doc);
 	check_templates(r, h);
 }
