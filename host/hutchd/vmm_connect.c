@@ -91,7 +91,11 @@ static void on_status(void *arg, const json_t *value, const char *error)
 	} else if (json_is_true(json_object_get(value, "running"))) {
 		come_up(v);
 	} else if (v->restored && status && strcmp(status, "inmigrate") == 0) {
-		v->loading = true; /* a MIGRATION event follows */
+		/* The event follows, unless it overtook this answer, which QEMU may be slow to send. */
+		if (v->loaded)
+			command(v, "query-status", on_status);
+		else
+			v->loading = true;
 	} else if (v->config.leave_stopped && status && strcmp(status, "paused") == 0) {
 		v->stopped = true;
 		come_up(v);
@@ -127,7 +131,10 @@ static void on_greeting(void *arg, const char *version)
 /* A load that fails ends QEMU, which says why in its log. */
 static void on_load_event(struct vmm *v, const char *status)
 {
-	if (!v->loading || !status || strcmp(status, "completed") != 0)
+	if (!status || strcmp(status, "completed") != 0)
+		return;
+	v->loaded = true;
+	if (!v->loading)
 		return;
 	v->loading = false;
 	command(v, "query-status", on_status);

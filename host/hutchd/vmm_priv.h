@@ -22,6 +22,7 @@ struct vmm {
 	enum vmm_state state;
 	bool adopted, was_up;
 	bool restored, loading; /* loading: its device state, and the guest is not there yet */
+	bool loaded;		/* QMP said so, whatever it says of before */
 	bool kill_asked;	/* vmm_kill was called */
 	bool oom;		/* the kernel ended it at its ceiling of memory */
 	bool qmp_closed;	/* CONNECTING: it closed QMP, and has a moment to end by itself */

@@ -378,6 +378,21 @@ START_TEST(restored)
 }
 END_TEST
 
+/* The event can be here before the answer that knows nothing of it. */
+START_TEST(restored_before_it_says_so)
+{
+	struct vmm_layer layer;
+	struct vmm_restore r;
+	struct hutch_error err;
+
+	make_image(&r, &layer);
+	ck_assert_msg(start("overtaken", &r, &err), "%s", err.message);
+	close_image(&r, &layer);
+	rig_run(base, &up);
+	ck_assert(!vmm_is_stopped(vmm));
+}
+END_TEST
+
 START_TEST(restored_and_stopped)
 {
 	struct vmm_layer layer;
@@ -514,6 +529,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, a_capture_that_fails, 0, FAILURES);
 	tcase_add_test(t, freed_during_a_capture);
 	tcase_add_test(t, restored);
+	tcase_add_test(t, restored_before_it_says_so);
 	tcase_add_test(t, restored_and_stopped);
 	tcase_add_loop_test(t, images_that_are_none, 0, SPOILED);
 	tcase_add_test(t, the_largest_image);

@@ -140,6 +140,12 @@ static void answer(int fd, const char *line)
 			 "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"active\"}}\r\n"
 			 "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"completed\"}}\r\n",
 			 atoi(id + 5));
+	else if (plays("overtaken") && commands == 2)
+		snprintf(text, sizeof(text),
+			 "{\"event\":\"RESUME\"}\r\n"
+			 "{\"event\":\"MIGRATION\",\"data\":{\"status\":\"completed\"}}\r\n"
+			 "{\"return\":{\"status\":\"inmigrate\",\"running\":false},\"id\":%d}\r\n",
+			 atoi(id + 5));
 	else if (strstr(line, "query-status"))
 		snprintf(text, sizeof(text),
 			 "{\"return\":{\"status\":\"%s\",\"running\":%s},\"id\":%d}\r\n",
