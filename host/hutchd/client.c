@@ -126,9 +126,9 @@ void client_begin(struct client *c, const struct call_ops *ops, void *call)
 	c->call = call;
 }
 
-void client_forward(struct client *c, const uint8_t *raw, size_t len)
+void client_forward(struct client *c, struct stream *from, const uint8_t *raw, size_t len)
 {
-	stream_send(&c->s, raw, len);
+	stream_pass(&c->s, from, raw, len);
 }
 
 void client_reply(struct client *c, const uint8_t *raw, size_t len)

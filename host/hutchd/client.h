@@ -53,8 +53,8 @@ void client_close(struct client *c);
 
 /* From a handler: the answer comes later, from this call. */
 void client_begin(struct client *c, const struct call_ops *ops, void *call);
-/* A frame that is no answer yet: EVENT, STDOUT, STDERR. raw: header and payload. */
-void client_forward(struct client *c, const uint8_t *raw, size_t len);
+/* A frame of from's that is no answer yet: EVENT, STDOUT, STDERR. raw: header and payload. */
+void client_forward(struct client *c, struct stream *from, const uint8_t *raw, size_t len);
 /* The RESULT or ERROR, whole; the call is off the client then. */
 void client_reply(struct client *c, const uint8_t *raw, size_t len);
 void client_error(struct client *c, const struct hutch_error *err);

@@ -298,20 +298,33 @@ void guest_link_take(struct guest_link *g, const struct link_user *user, void *a
 	g->user_arg = arg;
 }
 
-void guest_link_send(struct guest_link *g, const uint8_t *raw, size_t len)
+/* May this be sent? */
+static bool note_sent(struct guest_link *g, const uint8_t *raw)
 {
 	struct hutch_error err;
 	const char *why = "";
 	struct frame f;
 
 	if (g->state != LINK_BUSY)
-		return;
+		return false;
 	hutch_error_clear(&err);
 	if (frame_decode(raw, &f, &err) < 0 || call_from_caller(&g->ends, &f, &why) == CALL_FAULT) {
 		assert(!"a frame of our own breaks the protocol");
-		return;
+		return false;
 	}
-	stream_send(&g->s, raw, len);
+	return true;
+}
+
+void guest_link_send(struct guest_link *g, const uint8_t *raw, size_t len)
+{
+	if (note_sent(g, raw))
+		stream_send(&g->s, raw, len);
+}
+
+void guest_link_pass(struct guest_link *g, struct stream *from, const uint8_t *raw, size_t len)
+{
+	if (note_sent(g, raw))
+		stream_pass(&g->s, from, raw, len);
 }
 
 void guest_link_end_input(struct guest_link *g)

@@ -84,6 +84,8 @@ void guest_link_set_owner(struct guest_link *g, const struct link_owner *owner, 
 void guest_link_take(struct guest_link *g, const struct link_user *user, void *arg);
 /* One whole frame of the caller's: the CALL, then its input. It must keep the rules. */
 void guest_link_send(struct guest_link *g, const uint8_t *raw, size_t len);
+/* The same for a frame that from hands out. */
+void guest_link_pass(struct guest_link *g, struct stream *from, const uint8_t *raw, size_t len);
 /* Send END where the caller's half is still open. */
 void guest_link_end_input(struct guest_link *g);
 /* Both halves ended and nothing is left over: the link may carry another call. */

@@ -85,9 +85,7 @@ static void on_frame(void *arg, const struct frame *f, const uint8_t *raw)
 	size_t len = HUTCH_FRAME_HEADER + (size_t)f->length;
 
 	if (f->type != FRAME_RESULT && f->type != FRAME_ERROR) {
-		client_forward(c, raw, len);
-		if (stream_queued(&c->s) > STREAM_HIGH)
-			stream_pause(&link->s);
+		client_forward(c, &link->s, raw, len);
 		return;
 	}
 	client_reply(c, raw, len);
@@ -195,9 +193,7 @@ static void on_input(void *call, const struct frame *f, const uint8_t *raw)
 	if (!r->link)
 		return;
 	r->input_sent = true;
-	guest_link_send(r->link, raw, HUTCH_FRAME_HEADER + (size_t)f->length);
-	if (stream_queued(&r->link->s) > STREAM_HIGH)
-		stream_pause(&r->client->s);
+	guest_link_pass(r->link, &r->client->s, raw, HUTCH_FRAME_HEADER + (size_t)f->length);
 }
 
 static void on_client_drained(void *call)

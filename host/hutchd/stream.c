@@ -99,6 +99,29 @@ static void end(struct stream *s, enum stream_end why, const struct hutch_error 
 	s->ops->ended(s, why, err);
 }
 
+/* Write what is held. */
+static void release_run(struct stream *s)
+{
+	const struct stream_run run = s->held;
+
+	s->held = (struct stream_run){.data = NULL};
+	if (run.data)
+		stream_send(s, run.data, run.len);
+}
+
+/* The buffer that s handed frames out of is about to change. */
+static void end_passing(struct stream *s)
+{
+	struct stream *to = s->receiver;
+
+	s->receiver = NULL;
+	if (!to || !to->held.data)
+		return;
+	release_run(to);
+	if (stream_queued(to) > STREAM_HIGH)
+		stream_pause(s);
+}
+
 /* Hand out what is whole. Returns how many bytes were used; the rest is to be kept. */
 static size_t parse(struct stream *s, const uint8_t *data, size_t len)
 {
@@ -120,6 +143,7 @@ static size_t parse(struct stream *s, const uint8_t *data, size_t len)
 			break;
 		hutch_error_clear(&err);
 		if (frame_decode(data + used, &f, &err) < 0) {
+			end_passing(s);
 			end(s, STREAM_FAULT, &err);
 			break;
 		}
@@ -129,6 +153,7 @@ static size_t parse(struct stream *s, const uint8_t *data, size_t len)
 		used += n;
 		s->ops->frame(s, &f, data + used - n);
 	}
+	end_passing(s);
 	return used;
 }
 
@@ -232,6 +257,7 @@ static void on_gone(evutil_socket_t fd, short what, void *arg)
 static void break_off(struct stream *s)
 {
 	s->broken = true;
+	s->held = (struct stream_run){.data = NULL};
 	buf_consume(&s->out, s->out.len);
 	update_interest(s);
 	event_active(&s->rd, EV_TIMEOUT, 0);
@@ -287,6 +313,7 @@ void stream_close(struct stream *s)
 	if (s->fd < 0)
 		return;
 	s->ended = true;
+	s->held = (struct stream_run){.data = NULL};
 	event_del(&s->rd);
 	event_del(&s->wr);
 	event_del(&s->gone);
@@ -307,6 +334,14 @@ void stream_send(struct stream *s, const void *data, size_t len)
 
 	if (s->fd < 0 || s->broken)
 		return;
+	if (s->held.data && s->held.data + s->held.len == p) {
+		p = s->held.data;
+		len += s->held.len;
+		s->held = (struct stream_run){.data = NULL};
+	}
+	release_run(s);
+	if (s->broken)
+		return;
 	if (s->out.len == 0)
 		done = write_some(s, p, len);
 	if (s->broken || done == len)
@@ -318,9 +353,32 @@ void stream_send(struct stream *s, const void *data, size_t len)
 	update_interest(s);
 }
 
+/* Only what the socket may take at once is held, and no more than may be queued. */
+void stream_pass(struct stream *s, struct stream *from, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	if (from->receiver != s) {
+		end_passing(from);
+		from->receiver = s;
+	}
+	if (s->fd < 0 || s->broken)
+		return;
+	if (s->held.data && (s->held.data + s->held.len != p || s->held.len + len > STREAM_HIGH))
+		release_run(s);
+	if (s->out.len > 0) {
+		stream_send(s, p, len);
+		if (stream_queued(s) > STREAM_HIGH)
+			stream_pause(from);
+		return;
+	}
+	s->held = (struct stream_run){.data = s->held.data ? s->held.data : p,
+				      .len = s->held.len + len};
+}
+
 size_t stream_queued(const struct stream *s)
 {
-	return s->out.len;
+	return s->out.len + s->held.len;
 }
 
 size_t stream_unread(const struct stream *s)

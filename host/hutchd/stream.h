@@ -7,8 +7,8 @@
  * that a header claims) and is freed when it is used up. One read per wake-up, so that streams take turns.
  *
  * Out: written at once; what the socket does not take is queued. Nobody is refused: the owner looks at
- * stream_queued() and stops its source above STREAM_HIGH; drained tells it when the queue is at STREAM_LOW again. So
- * a queue holds at most STREAM_HIGH plus one frame of the source's.
+ * stream_queued() and stops its source above STREAM_HIGH (stream_pass does that); drained tells it when the queue is at
+ * STREAM_LOW again. So a queue holds at most STREAM_HIGH plus one frame of the source's.
  *
  * A frame is handed on or queued whole, so an owner may end a call with a frame of its own at any time.
  */
@@ -52,6 +52,12 @@ struct stream_buf {
 	size_t off, len, cap; /* the bytes are data[off .. off + len) */
 };
 
+/* Bytes in the read buffer of another stream, which sends them on before its callback returns. */
+struct stream_run {
+	const uint8_t *data; /* NULL: none */
+	size_t len;
+};
+
 struct stream {
 	struct loop *loop;
 	const struct stream_ops *ops;
@@ -60,6 +66,8 @@ struct stream {
 	bool watch_gone; /* tell of a peer that closed even while paused, losing what it sent */
 	bool paused, ended, broken;
 	struct stream_buf in, out;
+	struct stream_run held;	 /* to be written, in front of what is sent next */
+	struct stream *receiver; /* of what was passed on during this callback; NULL: none */
 	struct event rd, wr, gone;
 };
 
@@ -72,6 +80,12 @@ void stream_release(struct stream *s);
 
 /* Whole frames only. A failure shows as ended(STREAM_GONE) from the loop. */
 void stream_send(struct stream *s, const void *data, size_t len);
+/*
+ * From a frame callback of from: send on whole frames that it handed out, where they lie. What came in one read leaves in one
+ * write, in its order with whatever else is sent to s. from is paused when more than STREAM_HIGH is queued then; it is the owner
+ * who resumes it, when s is drained.
+ */
+void stream_pass(struct stream *s, struct stream *from, const void *data, size_t len);
 size_t stream_queued(const struct stream *s);
 /* Bytes read that are no whole frame yet or wait for stream_resume. */
 size_t stream_unread(const struct stream *s);
