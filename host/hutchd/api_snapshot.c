@@ -174,7 +174,7 @@ static void publish(struct snapshot_call *s)
 	if (image_save(k->im, k->dirfd, true) < 0)
 		hutch_error_set(&err, HUTCH_E_IO, errno, "cannot write the manifest: %s",
 				strerror(errno));
-	else
+	else if (limits_check_snapshot(s->b, k->im->owner_uid, k->dirfd, &err) == 0)
 		snapshot_publish(s->b, k->im, k->vm->rundir_fd, VM_CAPTURE_DIR, &err);
 	if (err.kind) {
 		fail(s, &err);
@@ -251,6 +251,7 @@ void api_snapshot_create(struct client *c, const struct msg_call *call, struct v
 	if (snapshot_create_decode(&s->args, call->params, call->params_len, &err) < 0 ||
 	    api_check_secrets(vm, s->args.allow_secrets, call->method, &err) < 0 ||
 	    snapshot_check_name(c->b, c->uid, s->args.name, &err) < 0 ||
+	    limits_check_snapshot(c->b, c->uid, -1, &err) < 0 ||
 	    !capture_start(vm, CAPTURE_GO_ON, on_captured, s, &err))
 		fail(s, &err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How much all users together and each uid may have. What is in use is counted where it is asked for, from the lists of VMs
- * and clients: there is no second state that could be wrong.
+ * and clients, and from the disk: there is no second state that could be wrong.
  */
 #include "host/hutchd/limits.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "host/hutchd/client.h"
+#include "host/hutchd/snapshot.h"
 #include "host/hutchd/vm.h"
 
 #define SECOND_US 1000000u
@@ -19,7 +20,16 @@ struct usage {
 	uint64_t vms, memory_mib, vcpus, clients, calls;
 };
 
-enum counted { OF_VMS, OF_MEMORY, OF_VCPUS, OF_CLIENTS, OF_CALLS, OF_CREATES, OF_ALL };
+enum counted {
+	OF_VMS,
+	OF_MEMORY,
+	OF_VCPUS,
+	OF_CLIENTS,
+	OF_CALLS,
+	OF_CREATES,
+	OF_SNAPSHOTS,
+	OF_ALL
+};
 
 static const struct row {
 	const char *key;
@@ -36,12 +46,14 @@ static const struct row {
 	{ROW(max_clients), false, OF_CLIENTS, 1, 1024, "connections"},
 	{ROW(max_calls), false, OF_CALLS, 0, 0, "calls to agents at a time"},
 	{ROW(max_creates), false, OF_CREATES, 0, 0, "machines made in a second"},
+	{ROW(max_snapshot_mib), false, OF_SNAPSHOTS, 0, 0, "MiB of named snapshots"},
 	{ROW(uid_vms), true, OF_VMS, 0, 0, "virtual machines"},
 	{ROW(uid_memory_mib), true, OF_MEMORY, 0, 0, "MiB of memory of their guests"},
 	{ROW(uid_vcpus), true, OF_VCPUS, 0, 0, "CPUs of their guests"},
 	{ROW(uid_clients), true, OF_CLIENTS, 0, 0, "connections"},
 	{ROW(uid_calls), true, OF_CALLS, 0, 0, "calls to agents at a time"},
 	{ROW(uid_creates), true, OF_CREATES, 0, 0, "machines made in a second"},
+	{ROW(uid_snapshot_mib), true, OF_SNAPSHOTS, 0, 0, "MiB of named snapshots"},
 #undef ROW
 };
 #define ROWS	  (sizeof(rows) / sizeof(rows[0]))
@@ -124,6 +136,7 @@ static uint64_t used_of(const struct usage *u, enum counted what)
 	case OF_CALLS:
 		return u->calls;
 	case OF_CREATES:
+	case OF_SNAPSHOTS:
 	case OF_ALL:
 		break;
 	}
@@ -137,7 +150,9 @@ static int refuse(const struct row *r, uint64_t used, unsigned value, uint64_t w
 			       "%s of %s: %llu are in use, %llu more are wanted, %s is %u; %s",
 			       r->what, r->per_uid ? "one user" : "all users",
 			       (unsigned long long)used, (unsigned long long)wanted, r->key, value,
-			       r->per_uid ? "end some of yours first" : "try again later");
+			       !r->per_uid		    ? "try again later"
+			       : r->counted == OF_SNAPSHOTS ? "delete some of yours first"
+							    : "end some of yours first");
 }
 
 /* wanted: by enum counted, 0: not asked for. of_all: also against the limits of all together. */
@@ -185,6 +200,42 @@ int limits_check_call(const struct client *c, struct hutch_error *err)
 	const uint64_t wanted[OF_ALL] = {[OF_CALLS] = 1};
 
 	return check(c->b, c->uid, true, wanted, err);
+}
+
+static uint64_t mib(uint64_t bytes)
+{
+	return (bytes + (1u << 20) - 1) >> 20;
+}
+
+/* In MiB, or UINT64_MAX when it cannot be told. */
+static uint64_t snapshots_of(const struct broker *b, const struct row *r, uint32_t uid, int files)
+{
+	uint64_t bytes;
+
+	if (snapshot_bytes(b, r->per_uid ? &uid : NULL, files, &bytes) < 0)
+		return UINT64_MAX;
+	return mib(bytes);
+}
+
+int limits_check_snapshot(const struct broker *b, uint32_t uid, int files, struct hutch_error *err)
+{
+	for (size_t i = 0; i < ROWS; i++) {
+		const struct row *r = &rows[i];
+		unsigned value = value_of(b, r);
+		uint64_t used, with;
+
+		if (r->counted != OF_SNAPSHOTS || value == 0 ||
+		    (r->per_uid && broker_is_admin(b, uid)))
+			continue;
+		used = snapshots_of(b, r, uid, -1);
+		with = files < 0 ? used + 1 : snapshots_of(b, r, uid, files);
+		if (used == UINT64_MAX || with == UINT64_MAX)
+			return hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM,
+					       "what snapshots take cannot be counted");
+		if (with > value)
+			return refuse(r, used, value, with - used, err);
+	}
+	return 0;
 }
 
 /* That uid's bucket; a new one takes the place of the one that has been full longest. */
@@ -255,7 +306,9 @@ void limits_put(struct mp_buf *out, const struct broker *b, uint32_t uid)
 		mp_kv_str(out, "scope", r->per_uid ? "uid" : "all");
 		mp_kv_str(out, "what", r->what);
 		mp_kv_uint(out, "value", value_of(b, r));
-		if (r->counted != OF_CREATES)
+		if (r->counted == OF_SNAPSHOTS)
+			mp_kv_uint(out, "used", snapshots_of(b, r, uid, -1));
+		else if (r->counted != OF_CREATES)
 			mp_kv_uint(out, "used", used_of(r->per_uid ? &own : &of_all, r->counted));
 		mp_map_end(out);
 	}

@@ -20,7 +20,9 @@ struct config;
 /* Members of struct config, by these names; 0: no limit. */
 struct limit_values {
 	unsigned max_vms, max_memory_mib, max_vcpus, max_clients, max_calls, max_creates;
+	unsigned max_snapshot_mib;
 	unsigned uid_vms, uid_memory_mib, uid_vcpus, uid_clients, uid_calls, uid_creates;
+	unsigned uid_snapshot_mib;
 };
 
 void limits_defaults(struct limit_values *v);
@@ -48,6 +50,11 @@ int limits_take_create(struct broker *b, uint32_t uid, struct hutch_error *err);
 int limits_check_client(const struct broker *b, uint32_t uid, struct hutch_error *err);
 /* One more call to an agent, of this client. -1 with err. */
 int limits_check_call(const struct client *c, struct hutch_error *err);
+/*
+ * May this uid keep a snapshot with the files of the directory (-1: it is still to be made; there must be room for some)?
+ * -1 with err.
+ */
+int limits_check_snapshot(const struct broker *b, uint32_t uid, int files, struct hutch_error *err);
 
 /* broker.limits' array: every row with its value and how much of it this uid uses. */
 void limits_put(struct mp_buf *out, const struct broker *b, uint32_t uid);

@@ -41,6 +41,12 @@ const struct vm *snapshot_user(const struct broker *b, const struct image *im,
 typedef void snapshot_each(void *arg, const struct image *im, int dirfd);
 void snapshot_list(struct broker *b, uint32_t uid, snapshot_each *each, void *arg);
 
+/*
+ * What the named snapshots of an owner (NULL: of all) take on the disk, together with the files of the directory more (-1: none).
+ * -1 with errno.
+ */
+int snapshot_bytes(const struct broker *b, const uint32_t *owner, int more, uint64_t *out);
+
 /* The template's; NULL with HUTCH_E_NOT_FOUND when it has none. */
 struct image *template_snapshot_open(struct broker *b, const char *template_name, int *dirfd,
 				     struct hutch_error *err);

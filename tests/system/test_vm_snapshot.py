@@ -299,3 +299,39 @@ def test_pool(rig):
     rig.client.call("pool.set", {"template": "base", "size": 0})
     assert rig.client.call("pool.list")["pools"] == []
     procs.eventually(lambda: set(rig.rundirs()) == {v.id for v in vms}, 20, "ended")
+
+
+def test_a_limit_on_what_snapshots_take(rig, tmp_path):
+    """The store is full: refused by name, nothing of it is kept, and the VM goes on."""
+    config = tmp_path / "hutchd.conf"
+    config.write_text("max_snapshot_mib = 8\n")
+    vm = create(rig)
+    before = list(rig.args)
+    rig.args += ["--config", str(config)]
+    try:
+        rig.restart()
+        vm = rig.sandbox(vm.id)
+
+        def refused():
+            with pytest.raises(hutch.Busy) as e:
+                snapshot(rig, vm, "large")
+            return "max_snapshot_mib is 8" in str(e.value)  # at first its adoption is under way
+
+        procs.eventually(refused, 20)
+        assert rig.client.call("snapshot.list")["snapshots"] == []
+        assert vm.exec("echo on").stdout == "on\n" and not (rig.state / "vm" / vm.id / "capture").exists()
+    finally:
+        rig.args = before
+        rig.restart()
+    vm = rig.sandbox(vm.id)
+
+    def kept():
+        try:
+            return snapshot(rig, vm, "large")["name"] == "large"
+        except hutch.Busy as e:
+            assert "adoption" in str(e), e
+            return False
+
+    procs.eventually(kept, 20)
+    rows = {row["name"]: row for row in rig.client.call("broker.limits")["limits"]}
+    assert rows["max_snapshot_mib"]["used"] > 8 and rows["max_snapshot_mib"]["value"] == 0

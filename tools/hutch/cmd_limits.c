@@ -37,6 +37,12 @@ const struct command cmd_limits = {
 	.name = "limits",
 	.operands = "",
 	.summary = "Show what you and all may have",
+	.details =
+		"Limits are the configuration's (hutchd(8)). What is over one of yours is an error of kind\n"
+		"'quota', what is over one of all is 'busy', and may be tried again.\n"
+		"Calls are those that are being relayed. A detached command is none once it was started: how\n"
+		"many of those run only their guest could say, whose memory and processes are what bounds them.\n"
+		"A snapshot counts with all of its files; those that several share count once.\n",
 	FAILS_PLAINLY,
 	.run = run,
 };
