@@ -77,8 +77,8 @@ int call_agent_identity(struct conn *c, const struct msg_call *call, struct hutc
 	int ret = agent_identity_decode(&id, call->params, call->params_len, err);
 
 	if (ret == 0)
-		ret = identity_set(&id, err);
-	if (ret == 0 && agent.held)
+		ret = c->warm ? identity_rehearse(&id, err) : identity_set(&id, err);
+	if (ret == 0 && agent.held && !c->warm)
 		snapshot_copied(id.keep_keys);
 	agent_identity_free(&id);
 	if (ret == 0)

@@ -477,6 +477,7 @@ void cgroup_kill_forget(struct cgroup *cg)
 /* Freezing */
 
 static struct loop_source freezer = {.fd = -1};
+static bool freezing;
 static void (*tell_frozen)(void);
 
 static void freezer_ready(struct loop_source *src, uint32_t events)
@@ -493,6 +494,13 @@ int cgroup_freeze(void (*frozen)(void))
 	loop_source_init(&freezer, openat(cgroups.exec, "cgroup.events", O_RDONLY | O_CLOEXEC),
 			 freezer_ready);
 	tell_frozen = frozen;
+	/* Where nobody is, and the agent starts nobody, a copy need not thaw: that is half of its identity's cost. */
+	freezing = freezer.fd < 0 || read_event(freezer.fd, "populated");
+	if (!freezing) {
+		loop_close(&freezer);
+		frozen();
+		return 0;
+	}
 	if (freezer.fd < 0 || write_file(cgroups.exec, "cgroup.freeze", "1") < 0 ||
 	    loop_watch(&freezer, EPOLLPRI) < 0)
 		return -1;
@@ -502,6 +510,9 @@ int cgroup_freeze(void (*frozen)(void))
 
 void cgroup_thaw(void)
 {
+	if (!freezing)
+		return;
+	freezing = false;
 	loop_close(&freezer);
 	if (cgroups.exec >= 0 && write_file(cgroups.exec, "cgroup.freeze", "0") < 0)
 		log_error("the execs' cgroup cannot be thawed");

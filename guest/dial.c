@@ -61,7 +61,7 @@ static void lost(void)
 	current = NULL;
 	if (!on)
 		return;
-	log_info("the connection to the host was lost");
+	log_debug("the connection to the host was lost");
 	if (was_good)
 		dial();
 	else
@@ -146,7 +146,7 @@ void dial_start(const char *path)
 
 void dial_renew(void)
 {
-	if (!on || (current && !current->held))
+	if (!on || (current ? !current->held : dialing.fd >= 0))
 		return;
 	on = false; /* so that its loss is not answered by a dial */
 	if (current)

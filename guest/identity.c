@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,11 +17,21 @@
 
 #include "guest/agent.h"
 #include "guest/log.h"
+#include "guest/loop.h"
+#include "guest/worker.h"
 
 #define MACHINE_ID     "/etc/machine-id"
 #define MACHINE_ID_NEW "/etc/.machine-id.hutch"
 #define MACHINE_ID_RUN "/run/machine-id"
-#define REHEARSED      "/etc/.machine-id.warm"
+#define ID_LINE	       33   /* with its newline */
+#define IDLE_MS	       1000 /* what is done later is done when the VM has nothing else to do */
+
+/*
+ * A copy of a VM runs each piece of code for the first time, and under emulation that is what its identity costs: so
+ * what can be opened before the snapshot is.
+ */
+static char *machine_id; /* the file, mapped while the agent is held */
+static int random_fd = -1;
 
 static int fail(struct hutch_error *err, const char *stage, const char *what)
 {
@@ -39,7 +50,7 @@ static int set_hostname(const struct agent_identity *id, struct hutch_error *err
 static int write_id(const char *path, const char *id)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0444), saved;
-	char line[34];
+	char line[ID_LINE + 1];
 	ssize_t n;
 
 	if (fd < 0)
@@ -52,14 +63,18 @@ static int write_id(const char *path, const char *id)
 }
 
 /* By rename; on a read-only root by a bind mount over the file that must be there. */
-static int set_machine_id(const struct agent_identity *id, const char *path,
-			  struct hutch_error *err)
+static int set_machine_id(const struct agent_identity *id, struct hutch_error *err)
 {
+	if (machine_id) { /* nobody runs who could see it half written */
+		memcpy(machine_id, id->machine_id, ID_LINE - 1);
+		return 0;
+	}
 	mkdir("/etc", 0755);
-	if (write_id(MACHINE_ID_NEW, id->machine_id) == 0 && rename(MACHINE_ID_NEW, path) == 0)
+	if (write_id(MACHINE_ID_NEW, id->machine_id) == 0 &&
+	    rename(MACHINE_ID_NEW, MACHINE_ID) == 0)
 		return 0;
 	if (errno == EROFS && write_id(MACHINE_ID_RUN, id->machine_id) == 0 &&
-	    mount(MACHINE_ID_RUN, path, NULL, MS_BIND, NULL) == 0)
+	    mount(MACHINE_ID_RUN, MACHINE_ID, NULL, MS_BIND, NULL) == 0)
 		return 0;
 	return fail(err, "machine_id", MACHINE_ID " cannot be written");
 }
@@ -83,19 +98,20 @@ static int add_entropy(const struct agent_identity *id, unsigned bits, struct hu
 		struct rand_pool_info info; /* ends with the bytes */
 		uint8_t room[sizeof(struct rand_pool_info) + HUTCH_MAX_ENTROPY];
 	} pool;
-	int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC), ret;
+	int ret;
 
-	if (fd < 0)
+	if (random_fd < 0)
+		random_fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	if (random_fd < 0)
 		return fail(err, "entropy", "/dev/urandom cannot be opened");
 	pool.info.entropy_count = (int)bits;
 	pool.info.buf_size = (int)id->entropy_len;
 	memcpy(pool.info.buf, id->entropy, id->entropy_len);
-	ret = ioctl(fd, RNDADDENTROPY, &pool);
+	ret = ioctl(random_fd, RNDADDENTROPY, &pool);
 	if (ret == 0)
-		ret = ioctl(fd, RNDRESEEDCRNG);
+		ret = ioctl(random_fd, RNDRESEEDCRNG);
 	if (ret < 0)
 		fail(err, "entropy", "the random generator does not take the entropy");
-	close(fd);
 	explicit_bzero(&pool, sizeof(pool));
 	return ret;
 }
@@ -111,32 +127,66 @@ int identity_set(const struct agent_identity *id, struct hutch_error *err)
 		return 0;
 	if (agent.mode != AGENT_PLAIN && set_hostname(id, err) < 0)
 		return -1;
-	if (agent.mode == AGENT_PID1 && (set_machine_id(id, MACHINE_ID, err) < 0 ||
-					 identity_set_clock(id->realtime_ns, err) < 0 ||
-					 add_entropy(id, (unsigned)id->entropy_len * 8, err) < 0))
+	if (agent.mode == AGENT_PID1 &&
+	    (set_machine_id(id, err) < 0 || identity_set_clock(id->realtime_ns, err) < 0 ||
+	     add_entropy(id, (unsigned)id->entropy_len * 8, err) < 0))
 		return -1;
 	agent.generation = id->generation;
 	agent.needs_identity = false;
-	log_info("identity: generation %llu, host name %s", (unsigned long long)id->generation,
-		 id->hostname);
+	log_debug("identity: generation %llu, host name %s", (unsigned long long)id->generation,
+		  id->hostname);
 	return 0;
 }
 
-void identity_rehearse(void)
+static void unmap(struct loop_timer *t)
 {
-	struct agent_identity id = {.entropy = (const uint8_t *)id.machine_id,
-				    .entropy_len = HUTCH_MIN_ENTROPY};
-	struct hutch_error err;
+	(void)t;
+	if (machine_id)
+		munmap(machine_id, ID_LINE);
+	machine_id = NULL;
+}
+
+static struct loop_timer idle = {.due = unmap, .always = true};
+
+void identity_prepare(void)
+{
+	struct stat st;
+	void *p;
+	int fd;
+
+	loop_timer_clear(&idle);
+	unmap(NULL);
+	/* A worker could make the file shorter, and the agent would have no page to write to. */
+	if (agent.mode != AGENT_PID1 || worker_busy() > 0)
+		return;
+	fd = open(MACHINE_ID, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+	    st.st_size == ID_LINE) {
+		p = mmap(NULL, ID_LINE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+		if (p != MAP_FAILED)
+			machine_id = p;
+	}
+	close(fd);
+}
+
+void identity_over(void)
+{
+	loop_timer_after_ms(&idle, IDLE_MS);
+}
+
+int identity_rehearse(const struct agent_identity *id, struct hutch_error *err)
+{
+	struct agent_identity same = {.entropy = id->entropy, .entropy_len = id->entropy_len};
 	struct timespec now;
 
 	if (agent.mode != AGENT_PID1)
-		return;
-	memset(id.machine_id, '0', HUTCH_MIN_ENTROPY);
-	gethostname(id.hostname, sizeof(id.hostname) - 1);
-	set_hostname(&id, &err);
-	set_machine_id(&id, REHEARSED, &err);
-	unlink(REHEARSED);
+		return 0;
+	gethostname(same.hostname, sizeof(same.hostname) - 1);
 	clock_gettime(CLOCK_REALTIME, &now);
-	identity_set_clock((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &err);
-	add_entropy(&id, 0, &err);
+	if (set_hostname(&same, err) < 0 ||
+	    identity_set_clock((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, err) < 0)
+		return -1;
+	return add_entropy(&same, 0, err);
 }

@@ -10,8 +10,11 @@
  * err, stage set when a step failed: then the old one, or none, stays in force.
  */
 int identity_set(const struct agent_identity *id, struct hutch_error *err);
-/* The same steps with what is there already, a file that goes again, and entropy that counts for nothing. */
-void identity_rehearse(void);
+/* Before a snapshot, and when its copies, or the VM itself, go on: what a copy would else have to open. */
+void identity_prepare(void);
+void identity_over(void);
+/* The same steps with the host name and time that are there, and with entropy that counts for nothing. */
+int identity_rehearse(const struct agent_identity *id, struct hutch_error *err);
 /* Its clock alone. */
 int identity_set_clock(uint64_t realtime_ns, struct hutch_error *err);
 

@@ -37,7 +37,8 @@ static void let_go(bool copy, bool keep_keys)
 		exec_all_copied(keep_keys);
 	loop_hold_timers(false);
 	cgroup_thaw();
-	log_info("let go as %s", copy ? "a copy" : "what it was");
+	identity_over();
+	log_debug("let go as %s", copy ? "a copy" : "what it was");
 }
 
 static void holder_lost(void)
@@ -117,6 +118,7 @@ int call_snapshot_prepare(struct conn *c, const struct msg_call *call, struct hu
 	conn_hold(c);
 	listen_hold(true);
 	loop_hold_timers(true);
+	identity_prepare();
 	loop_timer_after_ms(&deadline, timeout_ms);
 	if (!cgroup_ready()) {
 		frozen();
