@@ -19,6 +19,11 @@
 #define FREEZE_MS  1000u
 #define PREPARE_MS 5000u  /* for snapshot.prepare to be answered */
 #define RESUME_MS  10000u /* for snapshot.resume */
+/*
+ * A template's VM may come to rest first: what its kernel still had to do (freeing, timers, notices) each VM that is made of it
+ * would else do again, and translate the code for it.
+ */
+#define REST_MS 500
 
 static void destroy(struct deferred *d)
 {
@@ -41,6 +46,7 @@ void capture_end(struct capture *c)
 
 	if (vm->capture == c)
 		vm->capture = NULL;
+	event_del(&c->rest);
 	guest_pool_cancel(&c->waiter);
 	guest_call_cancel(c->call);
 	guest_link_close(c->link);
@@ -234,6 +240,25 @@ static void on_stopped(void *arg, const struct hutch_error *err)
 	save(c);
 }
 
+static void on_rest_over(evutil_socket_t fd, short what, void *arg)
+{
+	struct capture *c = arg;
+
+	(void)fd;
+	(void)what;
+	vmm_stop(c->vm->vmm, on_stopped, c->vm);
+}
+
+static void rest(struct capture *c)
+{
+	const struct timeval tv = {.tv_usec = REST_MS * 1000};
+
+	if (c->vm->kind == VM_TEMPLATE)
+		event_add(&c->rest, &tv);
+	else
+		vmm_stop(c->vm->vmm, on_stopped, c->vm);
+}
+
 static void on_prepared(void *arg, const struct hutch_error *err, const uint8_t *payload,
 			size_t len)
 {
@@ -245,7 +270,7 @@ static void on_prepared(void *arg, const struct hutch_error *err, const uint8_t 
 	if (c->vm->capture != c)
 		return;
 	if (!err) {
-		vmm_stop(c->vm->vmm, on_stopped, c->vm);
+		rest(c);
 		return;
 	}
 	fail(c, err, "its agent cannot hold it");
@@ -476,6 +501,7 @@ struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_don
 	c->arg = arg;
 	c->dirfd = c->data_fd = c->extents_fd = c->device_fd = -1;
 	c->was_paused = vm->state == VM_PAUSED;
+	event_assign(&c->rest, vm->b->loop.base, -1, 0, on_rest_over, c);
 	if (vm->r.step == STEP_RUNNING)
 		vm->r.step = STEP_CAPTURING;
 	if ((mode != CAPTURE_PAUSE && set_up(c, err) < 0) || vm_save(vm) < 0) {

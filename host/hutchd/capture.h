@@ -41,6 +41,7 @@ struct capture {
 	/* On the way. */
 	bool was_paused;
 	uint64_t begun_us;
+	struct event rest; /* before a template's VM is stopped */
 	struct guest_waiter waiter;
 	struct guest_link *link; /* the connection that holds the agent */
 	struct guest_call *call;
