@@ -147,16 +147,40 @@ void guest_pool_init(struct guest_pool *p, struct loop *l, int rundir_fd, const 
 	event_assign(&p->hedge, l->base, -1, 0, on_hedge, p);
 }
 
+static struct guest_link *take_idle(struct guest_pool *p)
+{
+	struct guest_link *g;
+
+	while ((g = TAILQ_FIRST(&p->idle.links)) != NULL) {
+		if (!stream_stale(&g->s)) {
+			guest_link_move(g, &p->busy);
+			return g;
+		}
+		guest_link_close(g);
+	}
+	return NULL;
+}
+
 void guest_pool_open(struct guest_pool *p, bool ahead)
 {
+	struct guest_link *g;
 	struct guest_waiter *w;
 
 	p->open = true;
+	while ((w = TAILQ_FIRST(&p->waiters)) != NULL && (g = take_idle(p)) != NULL) {
+		guest_pool_cancel(w);
+		w->got(w, g);
+	}
 	TAILQ_FOREACH(w, &p->waiters, next)
 		add_timer(&w->timer, POOL_WAIT_MS);
-	if (ahead && p->wait_count == 0)
+	if (ahead && p->wait_count == 0 && p->idle.count == 0)
 		dial(p);
 	kick(p);
+}
+
+void guest_pool_shut(struct guest_pool *p)
+{
+	p->open = false;
 }
 
 static void close_all(struct link_list *list)
@@ -184,15 +208,10 @@ void guest_pool_end(struct guest_pool *p, const struct hutch_error *err)
 
 struct guest_link *guest_pool_get(struct guest_pool *p, struct guest_waiter *w)
 {
-	struct guest_link *g;
+	struct guest_link *g = p->open ? take_idle(p) : NULL;
 
-	while ((g = TAILQ_FIRST(&p->idle.links)) != NULL) {
-		if (!stream_stale(&g->s)) {
-			guest_link_move(g, &p->busy);
-			return g;
-		}
-		guest_link_close(g);
-	}
+	if (g)
+		return g;
 	w->pool = p;
 	TAILQ_INSERT_TAIL(&p->waiters, w, next);
 	p->wait_count++;

@@ -45,8 +45,10 @@ struct guest_pool {
 };
 
 void guest_pool_init(struct guest_pool *p, struct loop *l, int rundir_fd, const char *object);
-/* The VM runs: serve those who wait; dial one link ahead when ahead is set. */
+/* The VM runs: serve those who wait; dial one link ahead when ahead is set and none is idle. */
 void guest_pool_open(struct guest_pool *p, bool ahead);
+/* The VM waits, with the links that it has: who wants one waits too, until it is open again. */
+void guest_pool_shut(struct guest_pool *p);
 /*
  * The VM ends: every waiter fails and every busy link's user loses it, with err; all links are closed. Nothing
  * can be had from it any more.

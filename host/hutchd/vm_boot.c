@@ -9,7 +9,8 @@
  * user can run before the identity is given (of a restored VM they are frozen until then), so none can have said it. One
  * deadline covers all of it. A VM whose agent does not confirm its identity is ended.
  *
- * A VM of a pool turns aside after the hello: agent.warm, stopped, and waiting; it goes on from there when it is taken.
+ * A VM of a pool turns aside after the hello: agent.warm, a connection for its first call, stopped, and waiting; it goes on
+ * from there when it is taken.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ struct vm_boot {
 	struct hello_port port;
 	struct guest_link *control; /* the one that said hello; the VM's from running on */
 	struct guest_call *call;    /* identity */
+	struct guest_waiter ahead; /* a pool's VM: for a connection that its first call will find */
 	char stage[16];
 };
 
@@ -58,6 +60,7 @@ void vm_boot_abort(struct vm *vm)
 	verify_cancel(boot->verify);
 	hello_close(&boot->port);
 	guest_call_cancel(boot->call);
+	guest_pool_cancel(&boot->ahead);
 	guest_link_close(boot->control);
 	vm_origin_free(&boot->origin);
 	loop_defer(&vm->b->loop, &boot->deferred, destroy);
@@ -181,6 +184,40 @@ static void on_stopped(void *arg, const struct hutch_error *err)
 	warm_pool_ready(vm);
 }
 
+static void stop(struct vm_boot *boot)
+{
+	guest_pool_shut(&boot->vm->pool);
+	vmm_stop(boot->vm->vmm, on_stopped, boot->vm);
+}
+
+static void on_ahead(struct guest_waiter *w, struct guest_link *g)
+{
+	struct vm_boot *boot = container_of(w, struct vm_boot, ahead);
+
+	guest_link_move(g, &boot->vm->pool.idle);
+	stop(boot);
+}
+
+/* Then its first call connects. */
+static void on_no_ahead(struct guest_waiter *w, const struct hutch_error *err)
+{
+	struct vm_boot *boot = container_of(w, struct vm_boot, ahead);
+
+	log_debug(boot->vm->object, "no connection ahead: %s", err->message);
+	if (boot->vm->boot == boot)
+		stop(boot);
+}
+
+static void connect_ahead(struct vm_boot *boot)
+{
+	struct guest_pool *p = &boot->vm->pool;
+
+	boot->ahead.got = on_ahead;
+	boot->ahead.failed = on_no_ahead;
+	guest_pool_open(p, false);
+	guest_pool_get(p, &boot->ahead); /* it has none yet */
+}
+
 static void on_warm(void *arg, const struct hutch_error *err, const uint8_t *payload, size_t len)
 {
 	struct vm_boot *boot = arg;
@@ -193,7 +230,7 @@ static void on_warm(void *arg, const struct hutch_error *err, const uint8_t *pay
 	if (err)
 		fail_err(boot, err);
 	else
-		vmm_stop(boot->vm->vmm, on_stopped, boot->vm);
+		connect_ahead(boot);
 }
 
 static void warm(struct vm_boot *boot)
