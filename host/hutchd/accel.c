@@ -35,10 +35,15 @@ struct accel {
 	int state_dir_fd;
 	const char *device;
 	enum vmm_accel mode, verdict;
-	bool lasting; /* the verdict need not be looked into again */
+	bool lasting; /* the verdict need not be looked into again, by this broker */
+	/*
+	 * The template with which KVM failed, as long as it is not known whether it boots at all; empty: no doubt.
+	 */
+	char doubted[HUTCH_MAX_TEMPLATE_NAME + 1];
 	char reason[512];
 	uint64_t checked_ms;
 	struct accel_probe *probe;
+	char probed[HUTCH_MAX_TEMPLATE_NAME + 1]; /* the template that it boots */
 	struct event *deliver;
 	TAILQ_HEAD(, accel_wait) waits;
 };
@@ -146,15 +151,34 @@ static void load_verdict(struct accel *a)
 
 /* ---- finding out ---- */
 
-static void on_probed(void *arg, bool works, bool conclusive, const char *reason)
+static void on_probed(void *arg, enum accel_probed result, const char *reason)
 {
 	struct accel *a = arg;
 
 	a->probe = NULL;
-	set_verdict(a, works ? ACCEL_KVM : ACCEL_TCG, conclusive, reason);
-	if (conclusive)
+	set_verdict(a, result == PROBE_WORKS ? ACCEL_KVM : ACCEL_TCG, result != PROBE_NOT_TRIED,
+		    reason);
+	if (result == PROBE_GUEST_FAILS)
+		memcpy(a->doubted, a->probed, sizeof(a->doubted));
+	else if (result != PROBE_NOT_TRIED)
 		save_verdict(a);
 	event_active(a->deliver, EV_TIMEOUT, 1);
+}
+
+void accel_booted(struct accel *a, const char *template_name, bool well)
+{
+	char reason[sizeof(a->reason)];
+
+	if (!a->doubted[0] || strcmp(a->doubted, template_name) != 0)
+		return;
+	a->doubted[0] = '\0';
+	if (well) {
+		save_verdict(a);
+		return;
+	}
+	snprintf(reason, sizeof(reason), "template %s boots under neither KVM nor TCG",
+		 template_name);
+	set_verdict(a, ACCEL_AUTO, false, reason);
 }
 
 /* Sets a verdict, or starts a probe that will. */
@@ -175,6 +199,7 @@ static void find_out(struct accel *a, const struct template *tpl)
 	fd_close(&fd);
 	log_info("accelerator", "booting a guest of template %s under KVM to see if it works",
 		 tpl->name);
+	snprintf(a->probed, sizeof(a->probed), "%s", tpl->name);
 	a->probe = accel_probe_start(a->base, a->launcher, a->state_dir_fd, tpl, on_probed, a,
 				     &err);
 	if (!a->probe) {

@@ -4,7 +4,9 @@
  * filtered hosts open it and then run no guest), so the first time a VM of the template is booted
  * under KVM and has to say hello within 8 s; the verdict is written to <state>/accel.json with its
  * reason, the host's kernel release, boot id and the VMM's version, and is used as long as these
- * are the same.
+ * are the same. A guest that did not come, where nothing says that KVM refused it, may have failed
+ * for its own reasons: that is written down once the same template has booted without KVM, and
+ * forgotten when it does not.
  */
 #ifndef HUTCH_HOST_ACCEL_H
 #define HUTCH_HOST_ACCEL_H
@@ -32,6 +34,8 @@ typedef void accel_done_fn(void *arg, enum vmm_accel verdict, const char *reason
 struct accel_wait *accel_resolve(struct accel *a, const struct template *tpl, accel_done_fn *done,
 				 void *arg);
 void accel_cancel(struct accel_wait *w);
+/* A VM of that template was booted from its kernel under TCG, and its agent said hello, or did not. */
+void accel_booted(struct accel *a, const char *template_name, bool well);
 
 /* For broker.info: mode, verdict (ACCEL_AUTO = not known yet), reason, unix time in ms. */
 struct accel_status {

@@ -33,7 +33,8 @@ struct accel_probe {
 	struct event *accept, *readable, *timer;
 	struct vmm *vmm;
 	char object[48];
-	bool decided, works, conclusive;
+	bool decided;
+	enum accel_probed result;
 	char reason[512];
 	unsigned char in[HUTCH_FRAME_HEADER + HUTCH_MAX_HELLO];
 	size_t len;
@@ -56,17 +57,16 @@ static void drop_event(struct event **e)
 }
 
 /* The first verdict counts; then the VM has to go. */
-static void decide(struct accel_probe *p, bool works, bool conclusive, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static void decide(struct accel_probe *p, bool works, bool conclusive, const char *fmt, ...)
+static void decide(struct accel_probe *p, enum accel_probed result, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void decide(struct accel_probe *p, enum accel_probed result, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (p->decided)
 		return;
 	p->decided = true;
-	p->works = works;
-	p->conclusive = conclusive;
+	p->result = result;
 	va_start(ap, fmt);
 	vsnprintf(p->reason, sizeof(p->reason), fmt, ap);
 	va_end(ap);
@@ -78,13 +78,13 @@ static void decide(struct accel_probe *p, bool works, bool conclusive, const cha
 static void conclude(struct accel_probe *p)
 {
 	accel_probe_fn *done = p->done;
-	bool works = p->works, conclusive = p->conclusive;
+	enum accel_probed result = p->result;
 	char reason[sizeof(p->reason)];
 	void *arg = p->arg;
 
 	memcpy(reason, p->reason, sizeof(reason));
 	accel_probe_free(p);
-	done(arg, works, conclusive, reason);
+	done(arg, result, reason);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -98,7 +98,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		conclude(p);
 		return;
 	}
-	decide(p, false, true, "a guest under KVM did not say hello within %d s", PROBE_MS / 1000);
+	decide(p, PROBE_GUEST_FAILS, "a guest under KVM did not say hello within %d s",
+	       PROBE_MS / 1000);
 	vmm_kill(p->vmm);
 }
 
@@ -146,7 +147,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	if (r < 0)
 		drop_connection(p);
 	if (r > 0) {
-		decide(p, true, true, "a guest booted under KVM");
+		decide(p, PROBE_WORKS, "a guest booted under KVM");
 		vmm_kill(p->vmm);
 	}
 }
@@ -164,6 +165,21 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 	p->readable = event_new(p->base, conn, EV_READ | EV_PERSIST, on_readable, p);
 	if (!p->readable || event_add(p->readable, NULL) < 0)
 		drop_connection(p);
+}
+
+/* What QEMU says when an ioctl(2) of KVM's fails (accel/kvm/kvm-all.c, target/i386/kvm/kvm.c), at the end of its log. */
+static bool blames_kvm(const char *text)
+{
+	static const char *const words[] = {
+		"ioctl(KVM_",	      "KVM kernel module", "failed to initialize kvm",
+		"failed to set MSR",  "failed to get MSR", "kvm run failed",
+		"KVM internal error", "KVM: entry failed", "kvm_",
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(text, words[i]))
+			return true;
+	return false;
 }
 
 static void on_spawned(void *arg, const struct vmm_process *process)
@@ -185,9 +201,14 @@ static void on_failed(void *arg, const struct hutch_error *err)
 {
 	struct accel_probe *p = arg;
 
+	enum accel_probed result = PROBE_GUEST_FAILS;
+
 	/* Without a process of QEMU's there was no KVM in it. */
-	decide(p, false, strcmp(err->stage, "qmp") == 0, "no guest starts under KVM: %.400s",
-	       err->message);
+	if (strcmp(err->stage, "qmp") != 0)
+		result = PROBE_NOT_TRIED;
+	else if (blames_kvm(err->message))
+		result = PROBE_KVM_FAILS;
+	decide(p, result, "no guest starts under KVM: %.400s", err->message);
 	conclude(p);
 }
 
@@ -195,7 +216,8 @@ static void on_exited(void *arg, const char *reason)
 {
 	struct accel_probe *p = arg;
 
-	decide(p, false, true, "a guest under KVM ended before it said hello: %.400s", reason);
+	decide(p, blames_kvm(reason) ? PROBE_KVM_FAILS : PROBE_GUEST_FAILS,
+	       "a guest under KVM ended before it said hello: %.400s", reason);
 	conclude(p);
 }
 

@@ -11,11 +11,15 @@
 
 struct accel_probe;
 
-/*
- * Called once, from the loop, after at most 12 s, when nothing of the VM is left. conclusive: it
- * tells something about KVM, not only that this VM could not be started.
- */
-typedef void accel_probe_fn(void *arg, bool works, bool conclusive, const char *reason);
+enum accel_probed {
+	PROBE_WORKS,	 /* a guest said hello */
+	PROBE_KVM_FAILS, /* the VMM says that KVM refused it */
+	PROBE_GUEST_FAILS, /* there was a VMM with KVM, and no hello: for want of KVM, or of a guest that boots */
+	PROBE_NOT_TRIED /* no VMM ran */
+};
+
+/* Called once, from the loop, after at most 12 s, when nothing of the VM is left. */
+typedef void accel_probe_fn(void *arg, enum accel_probed result, const char *reason);
 
 /* NULL with err when not even the directory could be made. Uses <state>/probe. */
 struct accel_probe *accel_probe_start(struct event_base *base, struct launcher *launcher,

@@ -109,6 +109,33 @@ static int add_file(struct sha256 *s, int fd, off_t size, uint8_t *buf, uint64_t
 	return 0;
 }
 
+int digest_plain(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel)
+{
+	uint8_t *buf = malloc(CHUNK);
+	struct sha256 s;
+	ssize_t n = buf ? 1 : -1;
+	off_t at = 0;
+
+	sha256_init(&s);
+	while (n > 0) {
+		n = read_at(fd, buf, CHUNK, at);
+		if (n > 0 && cancel && atomic_load(cancel)) {
+			errno = ECANCELED;
+			n = -1;
+		}
+		if (n > 0)
+			sha256_add_fast(&s, buf, (size_t)n);
+		at += n > 0 ? n : 0;
+	}
+	free(buf);
+	if (n < 0)
+		return -1;
+	sha256_hex(&s, out);
+	if (bytes)
+		*bytes += (uint64_t)at;
+	return 0;
+}
+
 int digest_file(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel)
 {
 	uint8_t *buf = malloc(CHUNK);

@@ -16,4 +16,7 @@
 /* -1 with errno; ECANCELED when *cancel (may be NULL) was set meanwhile. *bytes (may be NULL): what was read. */
 int digest_file(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel);
 
+/* SHA-256 over all of the file's bytes, as everybody takes it. The rest as above. */
+int digest_plain(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel);
+
 #endif

@@ -94,6 +94,37 @@ static int get_number(const json_t *root, const char *template, const char *fiel
 	return 0;
 }
 
+const char *template_file_name(const struct template *t, enum template_file file)
+{
+	switch (file) {
+	case TEMPLATE_KERNEL:
+		return t->kernel;
+	case TEMPLATE_INITRAMFS:
+		return t->initramfs;
+	default:
+		return t->root;
+	}
+}
+
+/* "files" may be missing, or say nothing of a file. */
+static int read_digests(struct template *t, const json_t *root, struct hutch_error *err)
+{
+	const json_t *files = json_object_get(root, "files");
+
+	for (int i = 0; i < TEMPLATE_FILES; i++) {
+		const char *name = template_file_name(t, (enum template_file)i);
+		const json_t *value = json_object_get(json_object_get(files, name), "sha256");
+		const char *text = json_string_value(value);
+
+		if (!value)
+			continue;
+		if (!text || strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
+			return invalid(err, t->name, "sha256 of a file", "is no digest");
+		memcpy(t->digests[i], text, 65);
+	}
+	return 0;
+}
+
 static int read_fields(struct template *t, const json_t *root, struct hutch_error *err)
 {
 	uint64_t version, memory = 0, vcpus = 0;
@@ -112,7 +143,7 @@ static int read_fields(struct template *t, const json_t *root, struct hutch_erro
 		return -1;
 	t->memory_mib = (uint32_t)memory;
 	t->vcpus = (uint32_t)vcpus;
-	return 0;
+	return read_digests(t, root, err);
 }
 
 /* Its build is reproducible, so that only the file system knows when it was made. */

@@ -12,6 +12,8 @@
 #include "protocol/error.h"
 #include "protocol/limits.h"
 
+enum template_file { TEMPLATE_KERNEL, TEMPLATE_INITRAMFS, TEMPLATE_ROOT, TEMPLATE_FILES };
+
 /* The name is a keyword to a formatter for C++. */
 /* clang-format off */
 struct template {
@@ -19,6 +21,7 @@ struct template {
 	char kernel[64];	    /* file names inside the template's directory, no '/' */
 	char initramfs[64];
 	char root[64]; /* image of the read-only root disk; empty: the initramfs is the root */
+	char digests[TEMPLATE_FILES][65]; /* SHA-256 by enum template_file; empty: not recorded */
 	char cmdline[512];	    /* kernel parameters beyond what the launcher sets */
 	char kernel_version[64];    /* for template.list */
 	uint32_t memory_mib, vcpus; /* defaults of its VMs */
@@ -33,6 +36,9 @@ struct template {
  */
 int template_load(struct template *t, int template_dir_fd, const char *template_dir,
 		  const char *name, struct hutch_error *err);
+
+/* Empty: it has none. */
+const char *template_file_name(const struct template *t, enum template_file file);
 
 /* All that can be read, by name; *out is malloc'ed. Broken ones are logged and left out. */
 int template_list(int template_dir_fd, const char *template_dir, struct template **out,

@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Digests of images: taken when one is published, checked when it is first used on a boot of the host. What was checked (or
- * taken) is remembered by inode, size and time of change in <state>/verified, for this boot of the host; a file that is
- * shared by several images is checked once.
+ * taken) is remembered (verified.h); a file that is shared by several images is checked once.
  */
 #ifndef HUTCH_HOST_VERIFY_H
 #define HUTCH_HOST_VERIFY_H
 
 #include "host/hutchd/image.h"
 #include "host/hutchd/loop.h"
+#include "host/hutchd/verified.h"
 #include "host/hutchd/worker.h"
 
-#define VERIFIED_FILE "verified"
-#define VERIFIED_MAX  2048u /* files; the oldest are forgotten, and checked again */
-
 struct verify;
-struct verified;
-
-/* NULL when memory is gone. state_fd is borrowed. What cannot be read counts as nothing checked. */
-struct verified *verified_load(int state_fd, const char *host_boot_id);
-void verified_free(struct verified *v);
 
 /* Is nothing left to check? No file is read. */
 bool verify_is_known(const struct verified *v, const struct image *im, int dirfd);

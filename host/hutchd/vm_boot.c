@@ -2,8 +2,8 @@
 /*
  * From a record to a running VM:
  *
- *   accelerator -> (its origin compared, digests checked) -> VMM process -> QMP, memory and devices loaded
- *   -> the agent's hello, dialled to vsock_521 -> identity -> running
+ *   accelerator -> (its origin compared, digests checked) -> the template's files checked -> VMM process
+ *   -> QMP, memory and devices loaded -> the agent's hello, dialled to vsock_521 -> identity -> running
  *
  * The first valid hello wins, its connection becomes the control connection, and the socket is removed: no process of a
  * user can run before the identity is given (of a restored VM they are frozen until then), so none can have said it. One
@@ -21,6 +21,7 @@
 #include "host/hutchd/hello.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
+#include "host/hutchd/template_check.h"
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
 #include "host/hutchd/vm_identity.h"
@@ -35,6 +36,7 @@ struct vm_boot {
 	struct event deadline;
 	struct accel_wait *accel;
 	struct verify *verify;
+	struct template_check *check;
 	struct hello_port port;
 	struct guest_link *control; /* the one that said hello; the VM's from running on */
 	struct guest_call *call;    /* identity */
@@ -58,6 +60,7 @@ void vm_boot_abort(struct vm *vm)
 	if (boot->accel)
 		accel_cancel(boot->accel);
 	verify_cancel(boot->verify);
+	template_check_cancel(boot->check);
 	hello_close(&boot->port);
 	guest_call_cancel(boot->call);
 	guest_pool_cancel(&boot->ahead);
@@ -89,6 +92,16 @@ static void fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, c
 	vm_fail(vm, &err);
 }
 
+/* Whether its template's kernel came to a hello; only that says something about an accelerator. */
+static void tell_accel(const struct vm_boot *boot, bool well)
+{
+	const struct vm *vm = boot->vm;
+
+	if (!boot->origin.im && vm->r.accel == ACCEL_TCG &&
+	    (well || strcmp(boot->stage, "hello") == 0))
+		accel_booted(vm->b->accel, boot->tpl.name, well);
+}
+
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
 	struct vm_boot *boot = arg;
@@ -96,6 +109,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd;
 	(void)what;
+	tell_accel(boot, false);
 	snprintf(text, sizeof(text), "not ready after %llu ms, in stage %s",
 		 (unsigned long long)boot->timeout_ms, boot->stage);
 	fail(boot, HUTCH_E_BOOT_FAILED, ETIMEDOUT, text);
@@ -292,6 +306,7 @@ static void on_hello(void *arg, struct guest_link *g)
 	snprintf(vm->r.agent_name, sizeof(vm->r.agent_name), "%s", g->hello.name);
 	snprintf(vm->r.agent_boot_id, sizeof(vm->r.agent_boot_id), "%s", g->hello.boot_id);
 	log_info(vm->object, "hello from %s, boot %s", g->hello.name, g->hello.boot_id);
+	tell_accel(boot, true);
 	guest_link_set_owner(g, &control_owner, boot);
 	boot->control = g;
 	hello_close(&boot->port);
@@ -324,6 +339,7 @@ void vm_boot_failed(struct vm *vm, const struct hutch_error *err)
 {
 	struct hutch_error named = *err;
 
+	tell_accel(vm->boot, false);
 	hutch_error_prefix(&named, "VM %s did not come up", vm->r.id);
 	if (!named.stage[0])
 		memcpy(named.stage, vm->boot->stage, sizeof(vm->boot->stage));
@@ -379,6 +395,37 @@ static void start_vmm(struct vm_boot *boot)
 		vm_boot_failed(vm, &err);
 }
 
+static void on_checked(void *arg, const struct hutch_error *err)
+{
+	struct vm_boot *boot = arg;
+
+	boot->check = NULL;
+	if (err)
+		vm_boot_failed(boot->vm, err);
+	else
+		start_vmm(boot);
+}
+
+/* The template's files that the VMM will use are looked at first; those of a fork's parent are in use. */
+static void start_checked(struct vm_boot *boot)
+{
+	unsigned files = boot->origin.im ? TEMPLATE_CHECK_ROOT : TEMPLATE_CHECK_ALL;
+	struct broker *b = boot->vm->b;
+	struct hutch_error err;
+
+	if (boot->origin.trusted ||
+	    template_check_is_known(b->verified, &boot->tpl, b->templates_fd, files)) {
+		start_vmm(boot);
+		return;
+	}
+	hutch_error_clear(&err);
+	set_stage(boot, "digest");
+	boot->check = template_check_start(b->verified, b->worker, &boot->tpl, b->templates_fd,
+					   files, on_checked, boot, &err);
+	if (!boot->check)
+		vm_boot_failed(boot->vm, &err);
+}
+
 /* What its memory is made of, for the record. */
 static void go_on_from_origin(struct vm_boot *boot)
 {
@@ -389,7 +436,7 @@ static void go_on_from_origin(struct vm_boot *boot)
 	vm->r.layers = im->nlayers;
 	vm->r.secrets |= im->secrets;
 	vm->image_made_ms = im->created_ms;
-	start_vmm(boot);
+	start_checked(boot);
 }
 
 /* The template can be booted instead. */
@@ -410,7 +457,7 @@ static void origin_unusable(struct vm_boot *boot, const struct hutch_error *err)
 		return;
 	}
 	use_cold(boot->vm, &boot->origin, err->message);
-	start_vmm(boot);
+	start_checked(boot);
 }
 
 static void on_verified(void *arg, const struct hutch_error *err, uint64_t bytes)
@@ -458,7 +505,7 @@ static void on_accel(void *arg, enum vmm_accel verdict, const char *reason)
 	if (boot->origin.im)
 		check_origin(boot);
 	else
-		start_vmm(boot);
+		start_checked(boot);
 }
 
 static struct vm_boot *boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch_error *err)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 
@@ -77,6 +79,24 @@ def test_c047_program_that_cannot_be_started(rig):
     rig.behave()
     with rig.create(name="same"):
         pass
+
+
+def test_a_damaged_kernel_is_named(rig):
+    """A template whose kernel is not what its build recorded: an error with the file's name, before anything is started."""
+    template = rig.state / "templates" / "base"
+    manifest = json.loads((template / "template.json").read_text())
+    files = {name: hashlib.sha256((template / name).read_bytes()).hexdigest() for name in ("kernel", "initramfs")}
+    manifest["files"] = {name: {"sha256": digest} for name, digest in files.items()}
+    (template / "template.json").write_text(json.dumps(manifest))
+    rig.create().kill()
+    rig.create().kill()
+    good = (template / "kernel").read_bytes()
+    (template / "kernel").write_bytes(good[:-1] + b"!")
+    with pytest.raises(hutch.WrongState, match="template base: kernel: it does not have the digest") as e:
+        rig.create()
+    assert e.value.stage == "digest" and e.value.path == "kernel" and rig.rundirs() == []
+    (template / "kernel").write_bytes(good)
+    rig.create().kill()
 
 
 def test_c047_many_failures_at_once_and_then_success(rig):

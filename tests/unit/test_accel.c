@@ -80,6 +80,8 @@ static void play_guest(int argc, char **argv)
 		fputs("error: failed to set MSR 0x10a\n", stderr);
 		raise(SIGKILL);
 	}
+	if (strcmp(argv[2], "exit") == 0)
+		_exit(1);
 	if (strcmp(argv[2], "lies") == 0) {
 		int fd = dial_host();
 
@@ -196,11 +198,12 @@ static const struct {
 	const char *how;
 	enum vmm_accel verdict;
 	const char *reason;
+	bool doubtful; /* the guest may be to blame */
 } probes[] = {
-	{"works", ACCEL_KVM, "a guest booted under KVM"},
-	{"abort", ACCEL_TCG, "killed by signal 9 (SIGKILL); vmm.log ends with:"},
-	{"hang", ACCEL_TCG, "a guest under KVM did not say hello within 8 s"},
-	{"lies", ACCEL_TCG, "a guest under KVM did not say hello within 8 s"},
+	{"works", ACCEL_KVM, "a guest booted under KVM", false},
+	{"abort", ACCEL_TCG, "killed by signal 9 (SIGKILL); vmm.log ends with:", false},
+	{"hang", ACCEL_TCG, "a guest under KVM did not say hello within 8 s", true},
+	{"lies", ACCEL_TCG, "a guest under KVM did not say hello within 8 s", true},
 };
 #define PROBES ((int)(sizeof(probes) / sizeof(probes[0])))
 
@@ -218,6 +221,12 @@ START_TEST(a_probe_and_its_memory)
 	ck_assert_msg(strstr(answer.reason, probes[_i].reason) != NULL, "%s", answer.reason);
 	ck_assert_ptr_null(strchr(answer.reason, '\n'));
 	check_nothing_left();
+	if (probes[_i].doubtful) {
+		ck_assert_int_eq(fstatat(rig_dir_fd, "accel.json", &st, 0), -1);
+		accel_booted(accel, "another", true);
+		ck_assert_int_eq(fstatat(rig_dir_fd, "accel.json", &st, 0), -1);
+	}
+	accel_booted(accel, "t", true);
 	ck_assert_int_eq(fstatat(rig_dir_fd, "accel.json", &st, 0), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0600);
 	status = accel_status(accel);
@@ -317,6 +326,27 @@ START_TEST(a_template_without_a_kernel)
 }
 END_TEST
 
+/* A guest that comes up nowhere says nothing about KVM; another one is tried then. */
+START_TEST(a_template_that_boots_nowhere)
+{
+	open_accel("exit", ACCEL_AUTO);
+	resolve();
+	ck_assert_int_eq(answer.verdict, ACCEL_TCG);
+	resolve(); /* it is not tried again before it was booted */
+	ck_assert_uint_eq(count_starts(), 1);
+	accel_booted(accel, "t", false);
+	ck_assert_int_eq(accel_status(accel).verdict, ACCEL_AUTO);
+	ck_assert_ptr_nonnull(strstr(accel_status(accel).reason, "template t boots under neither"));
+	ck_assert_int_ne(faccessat(rig_dir_fd, "accel.json", F_OK, 0), 0);
+	write_qemu("works");
+	resolve();
+	ck_assert_int_eq(answer.verdict, ACCEL_KVM);
+	accel_booted(accel, "t", false);
+	ck_assert_int_eq(accel_status(accel).verdict, ACCEL_KVM);
+	close_accel();
+}
+END_TEST
+
 static void never(void *arg, enum vmm_accel verdict, const char *reason)
 {
 	(void)arg;
@@ -355,6 +385,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, no_device_no_probe);
 	tcase_add_loop_test(tc, configured, 0, 2);
 	tcase_add_test(tc, a_template_without_a_kernel);
+	tcase_add_test(tc, a_template_that_boots_nowhere);
 	tcase_add_test(tc, destroyed_while_it_probes);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
