@@ -2,7 +2,8 @@
 /*
  * What an earlier broker left.
  *
- * A record at step running, capturing or paused whose process lives is adopted. Everything else is undone: a VM whose creation was not
+ * A record at step running, capturing or paused whose process lives is adopted; one at parking, parked or waking is parked from here
+ * on, without a process. Everything else is undone: a VM whose creation was not
  * finished (its creator is gone), one whose end had begun, one past its deadline, one that died meanwhile, and a directory
  * without a usable record. A process is killed only by pid and start time, or when it carries the VM's marker (sweep.h); where
  * the record has no pid yet, the run directory itself says whether one was started (vmm_claim).
@@ -40,23 +41,47 @@ static void kill_process(const struct vmm_process *process, const char *object)
 	fd_close(&fd);
 }
 
-/* End whatever runs in it, then remove it. */
-static void undo(struct broker *b, const char *id, int rundir_fd, const struct vmm_process *known,
-		 const char *why)
+/* End whatever runs in it, or is about to. */
+static void end_processes(struct broker *b, const char *id, int rundir_fd, uint32_t start,
+			  const struct vmm_process *known, const char *object)
 {
 	struct vmm_process process = *known;
-	char object[HUTCH_UUID_LEN + 4];
 
-	snprintf(object, sizeof(object), "vm %s", id);
-	log_info(object, "not adopted: %s", why);
-	if (process.pid == 0 && vmm_claim(rundir_fd, 0, &process) < 0)
+	if (process.pid == 0 && vmm_claim(rundir_fd, start, &process) < 0)
 		log_errno(LOG_LEVEL_WARN, object, "cannot tell whether a VMM was started");
 	kill_process(&process, object);
 	if (sweep_vm(id, process.pid, false, NULL, NULL) < 0)
 		log_errno(LOG_LEVEL_ERROR, object, "cannot end its processes");
 	vmm_tidy(b->launcher, id, rundir_fd);
+}
+
+/* The same, and remove it. r NULL: nothing is known of it. */
+static void undo(struct broker *b, const char *id, int rundir_fd, const struct vm_record *r,
+		 const char *why)
+{
+	const struct vmm_process none = {.pid = 0};
+	char object[HUTCH_UUID_LEN + 4];
+
+	snprintf(object, sizeof(object), "vm %s", id);
+	log_info(object, "not adopted: %s", why);
+	end_processes(b, id, rundir_fd, r ? r->start : 0, r ? &r->process : &none, object);
 	if (tree_remove(b->vms_fd, id) < 0)
 		log_errno(LOG_LEVEL_ERROR, object, "cannot remove its run directory");
+}
+
+/* Or on its way there, or from there. */
+static bool is_parked(const struct vm_record *r)
+{
+	return r->step == STEP_PARKING || r->step == STEP_PARKED || r->step == STEP_WAKING;
+}
+
+/* A VMM that lives has lost: what was captured is what there is of the VM. */
+static int adopt_parked(struct vm *vm, struct hutch_error *err)
+{
+	if (vm->r.step != STEP_PARKED)
+		end_processes(vm->b, vm->r.id, vm->rundir_fd, vm->r.start, &vm->r.process,
+			      vm->object);
+	return vm_park_adopt(vm, err);
 }
 
 /* NULL: it is to be adopted. */
@@ -66,11 +91,11 @@ static const char *why_not(const struct broker *b, const struct vm_record *r, co
 		return "its record is another VM's";
 	if (r->step == STEP_STOPPING)
 		return "its end had begun";
-	if (r->step != STEP_RUNNING && r->step != STEP_CAPTURING && r->step != STEP_PAUSED)
+	if (r->step < STEP_RUNNING)
 		return "its creation was not finished";
 	if (strcmp(r->host_boot_id, b->host_boot_id) != 0)
 		return "the host was restarted";
-	if (!vmm_process_alive(&r->process))
+	if (!is_parked(r) && !vmm_process_alive(&r->process))
 		return "it ended while no broker lived";
 	if (r->deadline_ms <= clock_boottime_ms())
 		return "its TTL passed while no broker lived";
@@ -80,7 +105,6 @@ static const char *why_not(const struct broker *b, const struct vm_record *r, co
 /* Takes over fd. */
 static void adopt_one(struct broker *b, const char *id, int fd)
 {
-	const struct vmm_process none = {.pid = 0};
 	struct hutch_error err;
 	struct vm_record r;
 	const char *why;
@@ -88,20 +112,20 @@ static void adopt_one(struct broker *b, const char *id, int fd)
 
 	hutch_error_clear(&err);
 	if (vm_record_load(&r, fd, &err) < 0) {
-		undo(b, id, fd, &none, err.message);
+		undo(b, id, fd, NULL, err.message);
 		fd_close(&fd);
 		return;
 	}
 	why = why_not(b, &r, id);
 	vm = why ? NULL : vm_new(b, &r, fd);
 	if (!vm) {
-		undo(b, id, fd, &r.process, why ? why : "out of memory");
+		undo(b, id, fd, &r, why ? why : "out of memory");
 		vm_record_free(&r);
 		fd_close(&fd);
 		return;
 	}
-	if (vm_adopt(vm, &err) < 0) {
-		undo(b, id, vm->rundir_fd, &vm->r.process, err.message);
+	if ((is_parked(&vm->r) ? adopt_parked(vm, &err) : vm_adopt(vm, &err)) < 0) {
+		undo(b, id, vm->rundir_fd, &vm->r, err.message);
 		vm_free(vm);
 		return;
 	}

@@ -20,6 +20,8 @@ void api_vm_set_ttl(struct client *c, const struct msg_call *call, struct vm *vm
 
 void api_vm_fork(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_vm_pause(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_park(struct client *c, const struct msg_call *call, struct vm *vm);
+void api_vm_set_idle(struct client *c, const struct msg_call *call, struct vm *vm);
 void api_vm_resume(struct client *c, const struct msg_call *call, struct vm *vm);
 
 void api_snapshot_create(struct client *c, const struct msg_call *call, struct vm *vm);
@@ -39,6 +41,8 @@ void api_template_remove(struct client *c, const struct msg_call *call, struct v
 void api_put_vm(struct mp_buf *b, const struct vm *vm, bool brief);
 /* {} when it runs, or what became of it. */
 void api_wait_running(struct client *c, struct vm *vm);
+/* The same for parked. */
+void api_wait_parked(struct client *c, struct vm *vm);
 /* -1 with HUTCH_E_DENIED when it holds secrets and that is not allowed. */
 int api_check_secrets(const struct vm *vm, bool allowed, const char *method,
 		      struct hutch_error *err);

@@ -143,6 +143,7 @@ static int make_child(struct fork *f, const struct capture *c, unsigned i, struc
 		.timeout_ms = f->args.timeout_ms,
 		.metadata = f->args.has_metadata ? f->args.metadata : parent->r.metadata,
 		.secrets = parent->r.secrets,
+		.idle = parent->r.idle,
 		.cold_reason = "",
 		.parent = parent,
 	};

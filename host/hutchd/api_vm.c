@@ -65,10 +65,37 @@ static void put_agent(struct mp_buf *b, const struct vm *vm)
 	mp_map_end(b);
 }
 
+/* It was ready once, and lives. */
+static bool was_ready(const struct vm *vm)
+{
+	return vm->state >= VM_RUNNING && vm->state < VM_STOPPING;
+}
+
+static void put_sleep(struct mp_buf *b, const struct vm *vm)
+{
+	const struct vm_record *r = &vm->r;
+
+	if (vm->state == VM_PAUSED || vm->state == VM_PARKED) {
+		mp_key(b, "asleep");
+		mp_map_begin(b);
+		mp_kv_str(b, "by", r->asleep_by_idle ? "idle" : "call");
+		mp_kv_uint_unless(b, "since_ms", r->asleep_ms, 0);
+		mp_map_end(b);
+	}
+	if (r->idle.pause_after_ms || r->idle.park_after_ms) {
+		mp_key(b, "idle");
+		mp_map_begin(b);
+		mp_kv_uint_unless(b, "pause_after_ms", r->idle.pause_after_ms, 0);
+		mp_kv_uint_unless(b, "park_after_ms", r->idle.park_after_ms, 0);
+		mp_map_end(b);
+	}
+}
+
 static void put_details(struct mp_buf *b, const struct vm *vm)
 {
 	const struct vm_record *r = &vm->r;
 
+	put_sleep(b, vm);
 	put_metadata(b, r->metadata);
 	mp_kv_str(b, "boot_mode", vm_boot_mode_name(r->boot_mode));
 	mp_kv_text(b, "cold_reason", r->cold_reason);
@@ -84,7 +111,7 @@ static void put_details(struct mp_buf *b, const struct vm *vm)
 	api_put_isolation(b, r->isolation, r->isolation_missing, "");
 	mp_key(b, "ceilings");
 	api_put_ceilings(b, r->ceilings, r->ceilings_of, "");
-	if (vm->state == VM_RUNNING || vm->state == VM_PAUSED)
+	if (was_ready(vm))
 		put_stages(b, r);
 	if (r->agent_name[0])
 		put_agent(b, vm);
@@ -207,6 +234,13 @@ void api_wait_running(struct client *c, struct vm *vm)
 	wait_for(c, vm, &kind, 0);
 }
 
+void api_wait_parked(struct client *c, struct vm *vm)
+{
+	const struct vm_call kind = {.waiter = {.for_park = true}, .empty_result = true};
+
+	wait_for(c, vm, &kind, 0);
+}
+
 /* Of the arguments as they are meant, not as they were spelled (FNV-1a, 64 bits). */
 static uint64_t args_hash(const struct vm_create *args)
 {
@@ -263,6 +297,8 @@ void api_vm_create(struct client *c, const struct msg_call *call, struct vm *unu
 	vm_create_free(&args);
 	if (err.kind || !vm) /* without a VM there is an error */
 		client_error(c, &err);
+	else if (was_ready(vm))
+		reply_info(c, vm); /* by its key, and asleep perhaps */
 	else
 		wait_for(c, vm, &kind, 0);
 }
@@ -328,7 +364,7 @@ void api_vm_set_ttl(struct client *c, const struct msg_call *call, struct vm *vm
 		client_error(c, &err);
 		return;
 	}
-	if (vm->state != VM_RUNNING && vm->state != VM_PAUSED) {
+	if (!was_ready(vm)) {
 		hutch_error_set(&err, HUTCH_E_STATE, 0, "VM %s is %s: its TTL cannot be set",
 				vm->r.id, vm_state_name(vm->state));
 		client_error(c, &err);

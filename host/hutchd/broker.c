@@ -139,7 +139,8 @@ static bool unfinished(const struct broker *b)
 	const struct vm *vm;
 
 	TAILQ_FOREACH(vm, &b->vms, next)
-		if (vm->state < VM_RUNNING || vm->state == VM_STOPPING || vm->kind != VM_USERS)
+		if (vm->state < VM_RUNNING || vm->state == VM_STOPPING || vm->kind != VM_USERS ||
+		    vm->park || (vm->state == VM_PARKED && !vm_rests(vm)))
 			return true;
 	return false;
 }

@@ -47,6 +47,10 @@ void capture_end(struct capture *c)
 	if (vm->capture == c)
 		vm->capture = NULL;
 	event_del(&c->rest);
+	if (c->by_idle)
+		vm->calls--; /* nobody's use */
+	else
+		vm_unuse(vm);
 	guest_pool_cancel(&c->waiter);
 	guest_call_cancel(c->call);
 	guest_link_close(c->link);
@@ -56,6 +60,37 @@ void capture_end(struct capture *c)
 		log_errno(LOG_LEVEL_ERROR, vm->object, "cannot remove " VM_CAPTURE_DIR);
 	fd_close(&c->dirfd);
 	loop_defer(&vm->b->loop, &c->deferred, destroy);
+	/* It was paused by its idle policy while this went on, or this was that. */
+	if (vm->state == VM_PAUSED && !vm->capture && vm_is_awaited(vm))
+		vm_rouse(vm);
+}
+
+void capture_leave(struct capture *c)
+{
+	fd_close(&c->dirfd);
+	capture_end(c);
+}
+
+/* Held and stopped: the record says paused, in every way that it is. */
+static void stay_paused(struct capture *c)
+{
+	struct vm *vm = c->vm;
+
+	vm->held = c->link;
+	c->link = NULL;
+	vm->r.step = STEP_PAUSED;
+	vm->r.asleep_by_idle = c->by_idle;
+	vm->r.asleep_ms = clock_unix_ms();
+	vm_state_set(&vm->state, VM_PAUSED, vm->object);
+}
+
+void capture_undo(struct capture *c)
+{
+	if (!c->was_paused) {
+		stay_paused(c);
+		vm_save(c->vm);
+	}
+	capture_end(c);
 }
 
 /* It is over, and done is called. */
@@ -94,14 +129,10 @@ static void settle(struct capture *c)
 {
 	struct vm *vm = c->vm;
 
-	if (c->mode == CAPTURE_PAUSE && !c->failure.kind) {
-		vm->held = c->link;
-		c->link = NULL;
-		vm->r.step = STEP_PAUSED;
-		vm_state_set(&vm->state, VM_PAUSED, vm->object);
-	} else if (vm->r.step == STEP_CAPTURING) {
+	if (c->mode == CAPTURE_PAUSE && !c->failure.kind)
+		stay_paused(c);
+	else if (vm->r.step == STEP_CAPTURING && (c->mode != CAPTURE_LAST || c->failure.kind))
 		vm->r.step = STEP_RUNNING;
-	}
 	vm_save(vm);
 	c->pause_us = clock_us() - c->begun_us;
 	finish(c, c->failure.kind ? &c->failure : NULL);
@@ -217,6 +248,8 @@ static void save(struct capture *c)
 	const struct vmm_capture_to to = {.data_fd = c->data_fd,
 					  .extents_fd = c->extents_fd,
 					  .device_fd = c->device_fd,
+					  .flatten = c->flatten,
+					  .below = c->vm->r.layers,
 					  .whole = c->extents_fd < 0};
 
 	if (c->mode == CAPTURE_PAUSE)
@@ -400,26 +433,40 @@ static int describe(struct capture *c, const struct image *from)
 	return 0;
 }
 
+/* What is written anew has none yet. */
+static void forget_digests(struct image *im, bool whole)
+{
+	unsigned layer = IMAGE_FILE_LAYERS + 2 * (im->nlayers - 1);
+
+	if (whole) {
+		im->nlayers = 0;
+		im->digests[IMAGE_FILE_MEMORY][0] = '\0';
+	} else {
+		im->digests[layer][0] = im->digests[layer + 1][0] = '\0';
+	}
+}
+
 /* Everything that can be done before the pause. */
 static int set_up(struct capture *c, struct hutch_error *err)
 {
 	struct vm *vm = c->vm;
 	struct image *from = NULL;
-	int image_fd = vm->r.boot_mode == BOOT_COLD ? -1 : dir_open(vm->rundir_fd, VM_IMAGE_DIR);
+	int image_fd = dir_open(vm->rundir_fd, VM_IMAGE_DIR); /* none where it was booted */
 	bool whole;
 	int rc = -1;
 
 	if (image_fd >= 0)
 		from = image_load(image_fd, err);
+	/* Of one that is parked again and again, the layer of the last time goes. */
+	c->flatten = from && c->mode == CAPTURE_LAST && from->nlayers > vm->r.layers;
+	if (c->flatten)
+		from->nlayers = vm->r.layers;
 	whole = !from || from->nlayers == VMM_MAX_LAYERS;
 	c->im = calloc(1, sizeof(*c->im));
 	tree_remove(vm->rundir_fd, VM_CAPTURE_DIR);
 	c->dirfd = dir_make(vm->rundir_fd, VM_CAPTURE_DIR);
 	if (c->im && c->dirfd >= 0 && (image_fd < 0 || from) && describe(c, from) == 0) {
-		if (whole && from) {
-			c->im->nlayers = 0;
-			c->im->digests[IMAGE_FILE_MEMORY][0] = '\0';
-		}
+		forget_digests(c->im, whole);
 		if ((whole || image_link(from, image_fd, c->dirfd, false, err) == 0) &&
 		    make_files(c, whole) == 0 && image_save(c->im, c->dirfd, false) == 0)
 			rc = 0;
@@ -476,7 +523,7 @@ static void begin(struct capture *c)
 	if (c->was_paused) {
 		c->begun_us = clock_us();
 		save(c);
-	} else if (c->extents_fd >= 0) {
+	} else if (c->extents_fd >= 0 && c->mode == CAPTURE_GO_ON) {
 		vmm_capture_ahead(c->vm->vmm, c->data_fd, on_ahead, c->vm);
 	} else {
 		hold(c);
@@ -500,6 +547,7 @@ struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_don
 	c->done = done;
 	c->arg = arg;
 	c->dirfd = c->data_fd = c->extents_fd = c->device_fd = -1;
+	vm_use(vm);
 	c->was_paused = vm->state == VM_PAUSED;
 	event_assign(&c->rest, vm->b->loop.base, -1, 0, on_rest_over, c);
 	if (vm->r.step == STEP_RUNNING)

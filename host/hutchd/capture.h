@@ -16,7 +16,7 @@
 
 enum capture_mode {
 	CAPTURE_GO_ON, /* write, then as before: running, or still paused */
-	CAPTURE_LAST,  /* write, and leave it stopped: it will be ended */
+	CAPTURE_LAST, /* write, and leave it stopped and the record at this step: it will be ended */
 	CAPTURE_PAUSE, /* write nothing, leave it stopped: vm->held holds it */
 };
 
@@ -39,7 +39,9 @@ struct capture {
 	int dirfd;	  /* VM_CAPTURE_DIR */
 	uint64_t pause_us, bytes;
 	/* On the way. */
+	bool by_idle; /* its idle policy wants it, nobody else: set by the caller of capture_start */
 	bool was_paused;
+	bool flatten; /* what it wrote takes the place of what it had written before it was parked the last time */
 	uint64_t begun_us;
 	struct event rest; /* before a template's VM is stopped */
 	struct guest_waiter waiter;
@@ -58,6 +60,10 @@ struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_don
 			      struct hutch_error *err);
 /* Remove what was captured, if it is still there. */
 void capture_end(struct capture *c);
+/* Of CAPTURE_LAST: leave what was captured where it is, and forget it. */
+void capture_leave(struct capture *c);
+/* Of CAPTURE_LAST: it is not to be ended after all, and is paused from here on. */
+void capture_undo(struct capture *c);
 /* The VM ends: done is called with vm_died, unless it was called. */
 void capture_abort(struct vm *vm);
 

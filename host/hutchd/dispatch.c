@@ -7,6 +7,7 @@
 #include "host/hutchd/api.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/relay.h"
+#include "host/hutchd/rouse.h"
 
 static const struct method methods[] = {
 	{"ping", METHOD_EITHER, METHOD_REPEAT, api_ping},
@@ -19,10 +20,12 @@ static const struct method methods[] = {
 	{"vm.wait", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_wait},
 	{"vm.kill", METHOD_BROKER, 0, api_vm_kill}, /* needs one unless "all" */
 	{"vm.set_ttl", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_set_ttl},
-	{"vm.fork", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_fork},
-	{"vm.pause", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_pause},
-	{"vm.resume", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_resume},
-	{"snapshot.create", METHOD_BROKER, METHOD_NEEDS_VM, api_snapshot_create},
+	{"vm.fork", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_WAKES, api_vm_fork},
+	{"vm.pause", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_WAKES, api_vm_pause},
+	{"vm.resume", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_WAKES, api_vm_resume},
+	{"vm.park", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_park},
+	{"vm.set_idle", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_set_idle},
+	{"snapshot.create", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_WAKES, api_snapshot_create},
 	{"snapshot.info", METHOD_BROKER, 0, api_snapshot_info},
 	{"snapshot.list", METHOD_BROKER, 0, api_snapshot_list},
 	{"snapshot.delete", METHOD_BROKER, 0, api_snapshot_delete},
@@ -81,6 +84,20 @@ static int check(struct client *c, const struct method *m, const struct msg_call
 	return m->where == METHOD_RELAY ? limits_check_call(c, err) : 0;
 }
 
+static bool is_relayed(const struct method *m, const struct vm *vm)
+{
+	return m->where == METHOD_RELAY || (m->where == METHOD_EITHER && vm);
+}
+
+void dispatch_run(struct client *c, const struct method *m, const struct msg_call *call,
+		  struct vm *vm, unsigned flags)
+{
+	if (is_relayed(m, vm))
+		relay_start(c, m, call, vm, flags);
+	else
+		m->run(c, call, vm);
+}
+
 void dispatch_call(struct client *c, const struct frame *f, const uint8_t *payload)
 {
 	struct hutch_error err;
@@ -102,8 +119,8 @@ void dispatch_call(struct client *c, const struct frame *f, const uint8_t *paylo
 		return;
 	}
 	log_debug(c->object, "%s %s", call.method, call.vm);
-	if (m->where == METHOD_RELAY || (m->where == METHOD_EITHER && vm))
-		relay_start(c, m, &call, vm, f->flags);
+	if (vm && vm_is_asleep(vm) && (is_relayed(m, vm) || m->flags & METHOD_WAKES))
+		rouse_start(c, m, vm, f, payload);
 	else
-		m->run(c, &call, vm);
+		dispatch_run(c, m, &call, vm, f->flags);
 }

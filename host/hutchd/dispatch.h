@@ -21,6 +21,9 @@ enum method_where {
 #define METHOD_ATTACH \
 	0x20u /* is canceled when its client goes and it had taken the owner's place */
 
+#define METHOD_WAKES \
+	0x40u /* the broker's own, and needs its VM awake, as all do that are relayed */
+
 struct method {
 	const char *name;
 	enum method_where where;
@@ -32,6 +35,9 @@ struct method {
 /* NULL: unknown. */
 const struct method *method_find(const char *name);
 
+/* The method of a call whose VM, if it has one, was found. call is used during this alone; flags: of its frame. */
+void dispatch_run(struct client *c, const struct method *m, const struct msg_call *call,
+		  struct vm *vm, unsigned flags);
 /* payload of a CALL frame that keeps the END rules. */
 void dispatch_call(struct client *c, const struct frame *f, const uint8_t *payload);
 

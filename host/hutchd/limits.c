@@ -110,6 +110,8 @@ static struct usage count(const struct broker *b, bool all, uint32_t uid)
 		if (!all && (vm->kind != VM_USERS || vm->r.owner_uid != uid))
 			continue;
 		u.vms++;
+		if (vm_rests(vm))
+			continue;
 		u.memory_mib += vm->r.memory_mib;
 		u.vcpus += vm->r.vcpus;
 	}
@@ -152,7 +154,7 @@ static int refuse(const struct row *r, uint64_t used, unsigned value, uint64_t w
 			       (unsigned long long)used, (unsigned long long)wanted, r->key, value,
 			       !r->per_uid		    ? "try again later"
 			       : r->counted == OF_SNAPSHOTS ? "delete some of yours first"
-							    : "end some of yours first");
+							    : "end or park some of yours first");
 }
 
 /* wanted: by enum counted, 0: not asked for. of_all: also against the limits of all together. */
@@ -186,6 +188,14 @@ int limits_check_vm(const struct broker *b, uint32_t uid, uint32_t memory_mib, u
 		[OF_VMS] = 1, [OF_MEMORY] = memory_mib, [OF_VCPUS] = vcpus};
 
 	return check(b, uid, new_one, wanted, err);
+}
+
+int limits_check_wake(const struct broker *b, uint32_t uid, uint32_t memory_mib, uint32_t vcpus,
+		      struct hutch_error *err)
+{
+	const uint64_t wanted[OF_ALL] = {[OF_MEMORY] = memory_mib, [OF_VCPUS] = vcpus};
+
+	return check(b, uid, true, wanted, err);
 }
 
 int limits_check_client(const struct broker *b, uint32_t uid, struct hutch_error *err)

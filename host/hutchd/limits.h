@@ -44,6 +44,9 @@ struct limit_rates {
 /* May this uid have one more such VM? new_one: it is to be made, not taken from a pool. -1 with err. */
 int limits_check_vm(const struct broker *b, uint32_t uid, uint32_t memory_mib, uint32_t vcpus,
 		    bool new_one, struct hutch_error *err);
+/* May a parked VM have its memory and CPUs again? -1 with err. */
+int limits_check_wake(const struct broker *b, uint32_t uid, uint32_t memory_mib, uint32_t vcpus,
+		      struct hutch_error *err);
 /* One create more, if that is not too many a second. -1 with err. */
 int limits_take_create(struct broker *b, uint32_t uid, struct hutch_error *err);
 /* A connection of this uid, which is not counted yet. -1 with err. */

@@ -44,6 +44,7 @@ static void retire(struct relay *r)
 	guest_pool_cancel(&r->waiter);
 	vm_unwait(&r->death);
 	event_del(&r->grace);
+	vm_unuse(r->vm);
 	loop_defer(&r->vm->b->loop, &r->deferred, destroy);
 }
 
@@ -116,6 +117,8 @@ static void on_lost(void *arg, const struct hutch_error *err)
 	r->link = NULL;
 	if (err->kind == HUTCH_E_VM_DIED) {
 		answer_error(r, err);
+	} else if (err->kind == HUTCH_E_OUTCOME_UNKNOWN) {
+		answer_loss(r, err->kind, err->message);
 	} else if (err->kind == HUTCH_E_INTERNAL) {
 		log_warn(r->vm->object, "%s: %s", r->method->name, err->message);
 		answer_loss(r, HUTCH_E_INTERNAL, err->message);
@@ -183,7 +186,12 @@ static void on_got(struct guest_waiter *w, struct guest_link *link)
 
 static void on_no_link(struct guest_waiter *w, const struct hutch_error *err)
 {
-	answer_error(container_of(w, struct relay, waiter), err);
+	struct relay *r = container_of(w, struct relay, waiter);
+
+	if (err->kind == HUTCH_E_OUTCOME_UNKNOWN && !r->sent)
+		answer_loss(r, HUTCH_E_NOT_DISPATCHED, err->message);
+	else
+		answer_error(r, err);
 }
 
 static void on_input(void *call, const struct frame *f, const uint8_t *raw)
@@ -328,5 +336,6 @@ void relay_start(struct client *c, const struct method *m, const struct msg_call
 		return;
 	}
 	client_begin(c, &call_ops, r);
+	vm_use(vm);
 	get_link(r);
 }

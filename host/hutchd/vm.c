@@ -50,6 +50,14 @@ int vm_save(struct vm *vm)
 	return rc;
 }
 
+int vm_set_running(struct vm *vm)
+{
+	vm->r.step = STEP_RUNNING;
+	vm->r.asleep_ms = 0;
+	vm->r.asleep_by_idle = false;
+	return vm_save(vm);
+}
+
 struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd)
 {
 	struct vm *vm = calloc(1, sizeof(*vm));
@@ -65,6 +73,7 @@ struct vm *vm_new(struct broker *b, struct vm_record *r, int rundir_fd)
 	TAILQ_INIT(&vm->waiters);
 	guest_pool_init(&vm->pool, &b->loop, rundir_fd, vm->object);
 	vm_heart_init(vm);
+	vm_idle_init(vm);
 	TAILQ_INSERT_TAIL(&b->vms, vm, next);
 	b->vm_count++;
 	vm_table_add(vm);
@@ -96,6 +105,7 @@ void vm_free(struct vm *vm)
 		vm_boot_abort(vm);
 		vm_rejoin_abort(vm);
 		vm_thaw_abort(vm);
+		vm_idle_stop(vm);
 		capture_abort(vm);
 		guest_link_close(vm->held);
 		vm_heart_stop(vm);
@@ -148,6 +158,7 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 		.created_ms = clock_unix_ms(),
 		.ttl_ms = spec->ttl_ms,
 		.secrets = spec->secrets,
+		.idle = spec->idle,
 		.generation = 1,
 	};
 	uuid_generate_random(id);
@@ -165,10 +176,8 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 	return r->metadata ? 0 : -1;
 }
 
-static int check_spec(struct broker *b, const struct vm_spec *spec, struct hutch_error *err)
+int vm_check_start(struct broker *b, struct hutch_error *err)
 {
-	const struct vm *other;
-
 	if (b->stopping)
 		return hutch_error_set(err, HUTCH_E_BUSY, 0, "the broker is stopping");
 	if (b->launcher_lost) {
@@ -176,6 +185,15 @@ static int check_spec(struct broker *b, const struct vm_spec *spec, struct hutch
 		return hutch_error_set(err, HUTCH_E_START_FAILED, 0,
 				       "the launcher has died; hutchd ends, to be started again");
 	}
+	return 0;
+}
+
+static int check_spec(struct broker *b, const struct vm_spec *spec, struct hutch_error *err)
+{
+	const struct vm *other;
+
+	if (vm_check_start(b, err) < 0)
+		return -1;
 	if (!vm_metadata_valid(spec->metadata))
 		return hutch_error_set(err, HUTCH_E_INVALID, 0, "the metadata is not UTF-8");
 	other = spec->name[0] ? vm_find_name(b, spec->owner, spec->name, false) : NULL;
@@ -256,6 +274,7 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 			       .timeout_ms = args->timeout_ms,
 			       .metadata = args->metadata,
 			       .secrets = args->secrets,
+			       .idle = args->idle,
 			       .cold_reason = cold_reason};
 	struct vm_origin origin;
 
@@ -296,6 +315,7 @@ int vm_give(struct vm *vm, const struct vm_spec *spec, struct hutch_error *err)
 	r->ttl_ms = spec->ttl_ms;
 	r->created_ms = clock_unix_ms();
 	r->secrets |= spec->secrets;
+	r->idle = spec->idle;
 	r->boot_mode = BOOT_POOL;
 	vm->kind = VM_USERS;
 	vm_table_add(vm);

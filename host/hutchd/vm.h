@@ -16,13 +16,15 @@
 #include "protocol/msg_vm.h"
 
 #define VM_TOMB_MS	     (10u * 60 * 1000)
-#define VM_TOMBS	     1024u  /* the oldest go first */
-#define VM_GRACE_MS	     3000u  /* the dead-man's timer runs this much longer than the TTL */
+#define VM_TOMBS	     1024u /* the oldest go first */
+#define VM_GRACE_MS	     3000u /* the dead-man's timer runs this much longer than the TTL */
+#define VM_WAKE_MS	     60000u
 #define VM_ADOPT_MS	     30000u /* an adopted VM's agent has to answer within this */
 #define VM_HEARTBEAT_S	     10
 #define VM_HEARTBEATS_MISSED 3u /* in a row: the agent is called silent */
 
 struct vm_boot;
+struct vm_park;
 struct vm_rejoin;
 struct vm_thaw;
 struct vm_waiter;
@@ -48,7 +50,8 @@ struct vm {
 	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
 	bool pool_ready;	  /* VM_POOLED: it can be taken */
 	uint64_t image_made_ms;	  /* image::created_ms of what it goes on from */
-	struct vm_boot *boot;	  /* a new one, until it is running */
+	struct vm_boot *boot;	  /* a new one, or one that wakes, until it is running */
+	struct vm_park *park;	  /* it is being captured to be parked */
 	struct vm_rejoin *rejoin; /* one that runs, until its agent was found again */
 	struct capture *capture;  /* a fork, snapshot or pause of it is under way */
 	struct vm_thaw *thaw;	  /* paused, and being resumed */
@@ -56,8 +59,9 @@ struct vm {
 	struct guest_link *held;  /* paused: what holds its agent; NULL: it was lost */
 	struct guest_pool pool;
 	TAILQ_HEAD(, vm_waiter) waiters;
-	char reason[512];	     /* why it ends or ended; empty: it does not */
-	struct hutch_error *failure; /* what its creators get when it never ran; owned */
+	char reason[512]; /* why it ends or ended; empty: it does not */
+	struct hutch_error *
+		failure; /* what those get who wait for it to run (again), when it does not; owned */
 	struct event tomb;
 
 	/* The control connection and the heartbeat over it (vm_heart.c). */
@@ -67,14 +71,21 @@ struct vm {
 	struct event heart;
 	unsigned missed;
 	bool silent; /* the agent missed VM_HEARTBEATS_MISSED */
+
+	/* Its idle policy (vm_idle.c). */
+	struct event idle_timer;
+	uint64_t used_ms; /* CLOCK_BOOTTIME, when it was last seen in use */
+	unsigned calls;	  /* that need its guest and are open */
+	struct guest_call *idle_ask;
 };
 
 /* Embedded in whoever waits for a VM; done is called once. */
 struct vm_waiter {
 	TAILQ_ENTRY(vm_waiter) next;
 	struct vm *vm;	/* NULL: does not wait */
-	bool for_ready; /* until it runs (again); else until it is dead */
-	/* err: for_ready only, it never ran. */
+	bool for_ready; /* until it runs (again) */
+	bool for_park;	/* until it is parked; with neither, until it is dead */
+	/* err: not for_ready or for_park, it does not and will not. */
 	void (*done)(struct vm_waiter *w, const struct hutch_error *err);
 };
 
@@ -95,9 +106,12 @@ struct vm_spec {
 	uint64_t ttl_ms, timeout_ms;
 	char *const *metadata; /* NULL: none */
 	bool secrets;
+	struct vm_idle idle;
 	const char *cold_reason;
 	const struct vm *parent; /* it is a fork of this one; NULL: it is none */
 };
+/* -1 with err: the broker ends, or has no launcher. */
+int vm_check_start(struct broker *b, struct hutch_error *err);
 struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
 		   struct hutch_error *err);
 /* A VM of a pool becomes that of whom spec says, and goes on to running. -1 with err: it has to be ended. */
@@ -120,6 +134,12 @@ void vm_bury(struct vm *vm);
 bool vm_wait(struct vm *vm, struct vm_waiter *w);
 void vm_unwait(struct vm_waiter *w);
 void vm_notify_ready(struct vm *vm);
+void vm_notify_parked(struct vm *vm);
+/* It will not: err is what they are told. */
+void vm_notify_not_ready(struct vm *vm, const struct hutch_error *err);
+void vm_notify_not_parked(struct vm *vm, const struct hutch_error *err);
+/* Does anybody wait for it to run? */
+bool vm_is_awaited(const struct vm *vm);
 /* vm_died, with the reason. */
 void vm_died_error(const struct vm *vm, struct hutch_error *err);
 
@@ -143,6 +163,9 @@ int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *o
 		  uint64_t timeout_ms, struct hutch_error *err);
 /* It waits in its pool, and is now somebody's. */
 void vm_boot_give(struct vm *vm, uint64_t timeout_ms);
+/* A parked one: from its image to running, or back to parked (vm_wake_failed). origin is taken over. */
+void vm_boot_wake(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
+		  struct hutch_error *err);
 void vm_boot_spawned(struct vm *vm);
 void vm_boot_up(struct vm *vm);
 /* The VMM could not be started, or has ended. */
@@ -163,6 +186,28 @@ void vm_rejoin_abort(struct vm *vm);
 /* Take over the living VMM of the record: running (or paused) at once. -1: it is gone. */
 int vm_adopt(struct vm *vm, struct hutch_error *err);
 
+/* It runs again: the record's step, and that it is not asleep any more. -1: it could not be written. */
+int vm_set_running(struct vm *vm);
+
+/* vm_park.c: it is captured, and its VMM ended; for_park waiters are told. -1 with err: it stays what it is. by_idle: only if nobody
+   comes meanwhile. */
+int vm_park(struct vm *vm, bool by_idle, struct hutch_error *err);
+/* Its VMM is gone: it is parked. */
+void vm_park_rest(struct vm *vm);
+/* One of an earlier broker, at whatever step of parking or waking, whose process is gone. -1 with err: its image is not there. */
+int vm_park_adopt(struct vm *vm, struct hutch_error *err);
+/* The image takes its place, if it has not yet. -1, logged. */
+int vm_park_settle(struct vm *vm);
+/* Parked, without a VMM. */
+bool vm_rests(const struct vm *vm);
+
+/* vm_wake.c: parked, being parked, or paused by its idle policy: a call that needs its guest has to wait (rouse.h). */
+bool vm_is_asleep(const struct vm *vm);
+/* Let it run; for_ready waiters are told, perhaps at once, or why not. */
+void vm_rouse(struct vm *vm);
+/* From vm_boot.c: it is parked again as soon as its VMM is gone. */
+void vm_wake_failed(struct vm *vm, const struct hutch_error *err);
+
 /* vm_thaw.c: from paused to running; waiters are told. Harmless when it is on its way. -1 with err. */
 int vm_thaw_start(struct vm *vm, struct hutch_error *err);
 void vm_thaw_abort(struct vm *vm);
@@ -172,6 +217,15 @@ void vm_heart_init(struct vm *vm);
 /* Take over an idle link as the control connection and begin the heartbeat. */
 void vm_heart_start(struct vm *vm, struct guest_link *control);
 void vm_heart_stop(struct vm *vm);
+
+/* vm_idle.c: pause and park a VM that nobody uses */
+void vm_idle_init(struct vm *vm);
+/* It is in use at this moment: the times begin anew. Also when it begins to run, and when the policy is another. */
+void vm_idle_begin(struct vm *vm);
+void vm_idle_stop(struct vm *vm);
+/* A call that needs its guest begins and ends. */
+void vm_use(struct vm *vm);
+void vm_unuse(struct vm *vm);
 
 /* vm_ttl.c: the deadlines of all VMs behind one timer on CLOCK_BOOTTIME. */
 int vm_ttl_init(struct broker *b);

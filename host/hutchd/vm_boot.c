@@ -9,6 +9,9 @@
  * user can run before the identity is given (of a restored VM they are frozen until then), so none can have said it. One
  * deadline covers all of it. A VM whose agent does not confirm its identity is ended.
  *
+ * A parked VM wakes on the same way, from the accelerator on the first part left out, and is parked again where this one would be ended
+ * (vm_wake.c).
+ *
  * A VM of a pool turns aside after the hello: agent.warm, a connection for its first call, stopped, and waiting; it goes on
  * from there when it is taken.
  */
@@ -32,6 +35,7 @@ struct vm_boot {
 	struct vm *vm;
 	struct template tpl;
 	struct vm_origin origin;
+	bool wakes; /* it was parked */
 	uint64_t begun_us, up_us, hello_us, timeout_ms;
 	struct event deadline;
 	struct accel_wait *accel;
@@ -81,6 +85,15 @@ static uint64_t left_ms(const struct vm_boot *boot)
 	return spent < boot->timeout_ms ? boot->timeout_ms - spent : 1;
 }
 
+/* A new one is ended, one that was parked is so again. */
+static void give_up(struct vm_boot *boot, const struct hutch_error *err)
+{
+	if (boot->wakes)
+		vm_wake_failed(boot->vm, err);
+	else
+		vm_fail(boot->vm, err);
+}
+
 static void fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, const char *text)
 {
 	struct vm *vm = boot->vm;
@@ -89,7 +102,7 @@ static void fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, c
 	hutch_error_clear(&err);
 	hutch_error_set(&err, kind, errnum, "VM %s did not come up: %s", vm->r.id, text);
 	memcpy(err.stage, boot->stage, sizeof(boot->stage));
-	vm_fail(vm, &err);
+	give_up(boot, &err);
 }
 
 /* Whether its template's kernel came to a hello; only that says something about an accelerator. */
@@ -120,11 +133,21 @@ static void fail_origin(struct vm_boot *boot, const struct hutch_error *err)
 {
 	struct hutch_error named = *err;
 
-	hutch_error_prefix(&named, "snapshot '%s'", boot->origin.im->name);
-	vm_fail(boot->vm, &named);
+	if (!boot->wakes)
+		hutch_error_prefix(&named, "snapshot '%s'", boot->origin.im->name);
+	give_up(boot, &named);
 }
 
-/* Running: the deadline is in the record before anybody is told. */
+/* The deadline is in the record before anybody is told. What is not a user's is not adopted. */
+static int record_success(struct vm *vm, bool wakes)
+{
+	if (wakes)
+		vmm_renew(vm->vmm, vm_ttl_left(vm) + VM_GRACE_MS);
+	else
+		vm_ttl_set(vm, vm->r.ttl_ms);
+	return vm->kind == VM_USERS ? vm_set_running(vm) : vm_save(vm);
+}
+
 static void succeed(struct vm_boot *boot)
 {
 	struct vm *vm = boot->vm;
@@ -132,11 +155,7 @@ static void succeed(struct vm_boot *boot)
 
 	boot->control = NULL;
 	vm->r.total_us = clock_us() - boot->begun_us;
-	vm_ttl_set(vm, vm->r.ttl_ms);
-	/* What is not a user's is not adopted. */
-	if (vm->kind == VM_USERS)
-		vm->r.step = STEP_RUNNING;
-	if (vm_save(vm) < 0) {
+	if (record_success(vm, boot->wakes) < 0) {
 		guest_link_close(control);
 		fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
 		return;
@@ -318,7 +337,7 @@ static void on_hello(void *arg, struct guest_link *g)
 
 void vm_boot_spawned(struct vm *vm)
 {
-	vm->r.step = STEP_BOOTING;
+	vm->r.step = vm->boot->wakes ? STEP_WAKING : STEP_BOOTING;
 	if (vm_save(vm) < 0)
 		fail(vm->boot, HUTCH_E_IO, errno, "its record cannot be written");
 	else
@@ -329,7 +348,8 @@ void vm_boot_up(struct vm *vm)
 {
 	struct vm_boot *boot = vm->boot;
 
-	vm_state_set(&vm->state, VM_BOOTING, vm->object);
+	if (!boot->wakes)
+		vm_state_set(&vm->state, VM_BOOTING, vm->object);
 	set_stage(boot, "hello");
 	boot->up_us = clock_us();
 	hello_accept(&boot->port);
@@ -343,7 +363,7 @@ void vm_boot_failed(struct vm *vm, const struct hutch_error *err)
 	hutch_error_prefix(&named, "VM %s did not come up", vm->r.id);
 	if (!named.stage[0])
 		memcpy(named.stage, vm->boot->stage, sizeof(vm->boot->stage));
-	vm_fail(vm, &named);
+	give_up(vm->boot, &named);
 }
 
 static void fill_config(struct vmm_config *c, const struct vm *vm, uint64_t left)
@@ -354,6 +374,7 @@ static void fill_config(struct vmm_config *c, const struct vm *vm, uint64_t left
 				 .memory_mib = vm->r.memory_mib,
 				 .vcpus = vm->r.vcpus,
 				 .cid = vm->r.cid,
+				 .start = vm->r.start,
 				 .uid = vm->r.vmm_uid,
 				 .deadline_ms = left + VM_GRACE_MS,
 				 .qmp_timeout_ms = left};
@@ -560,4 +581,21 @@ int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *o
 		return 0;
 	return hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM,
 			       "cannot find out the accelerator for VM %s", vm->r.id);
+}
+
+void vm_boot_wake(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
+		  struct hutch_error *err)
+{
+	struct vm_boot *boot = boot_new(vm, VM_WAKE_MS, err);
+
+	if (!boot) {
+		vm_origin_free(origin);
+		vm_wake_failed(vm, err);
+		return;
+	}
+	boot->wakes = true;
+	boot->tpl = *tpl;
+	boot->origin = *origin;
+	*origin = VM_ORIGIN_NONE;
+	start_vmm(boot);
 }

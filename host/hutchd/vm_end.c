@@ -27,6 +27,7 @@ static void close_guest_side(struct vm *vm)
 	vm_boot_abort(vm);
 	vm_rejoin_abort(vm);
 	vm_thaw_abort(vm);
+	vm_idle_stop(vm);
 	capture_abort(vm);
 	guest_link_close(vm->held);
 	vm->held = NULL;
@@ -98,7 +99,7 @@ static void entomb(struct vm *vm)
 static void notify_end(struct vm *vm)
 {
 	struct vm_waiter *w;
-	struct hutch_error err;
+	struct hutch_error err, died;
 
 	hutch_error_clear(&err);
 	if (vm->failure)
@@ -106,9 +107,10 @@ static void notify_end(struct vm *vm)
 	else
 		hutch_error_set(&err, HUTCH_E_CANCELED, 0,
 				"VM %s was ended before it was ready: %s", vm->r.id, vm->reason);
+	vm_died_error(vm, &died);
 	while ((w = TAILQ_FIRST(&vm->waiters)) != NULL) {
 		vm_unwait(w);
-		w->done(w, w->for_ready ? &err : NULL);
+		w->done(w, w->for_ready ? &err : w->for_park ? &died : NULL);
 	}
 }
 
@@ -132,9 +134,18 @@ void vm_bury(struct vm *vm)
 	notify_end(vm);
 }
 
+static bool is_so(const struct vm *vm, const struct vm_waiter *w)
+{
+	if (vm->state == VM_DEAD)
+		return true;
+	if (w->for_ready)
+		return vm->state == VM_RUNNING && !vm_is_asleep(vm);
+	return w->for_park && vm_rests(vm);
+}
+
 bool vm_wait(struct vm *vm, struct vm_waiter *w)
 {
-	if (vm->state == VM_DEAD || (w->for_ready && vm->state == VM_RUNNING))
+	if (is_so(vm, w))
 		return false;
 	w->vm = vm;
 	TAILQ_INSERT_TAIL(&vm->waiters, w, next);
@@ -149,18 +160,49 @@ void vm_unwait(struct vm_waiter *w)
 	w->vm = NULL;
 }
 
+bool vm_is_awaited(const struct vm *vm)
+{
+	const struct vm_waiter *w;
+
+	TAILQ_FOREACH(w, &vm->waiters, next)
+		if (w->for_ready)
+			return true;
+	return false;
+}
+
 /* A waiter's callback may add or remove others: start over after each. */
-void vm_notify_ready(struct vm *vm)
+static void notify(struct vm *vm, bool ready, const struct hutch_error *err)
 {
 	struct vm_waiter *w;
 
 	do {
 		TAILQ_FOREACH(w, &vm->waiters, next)
-			if (w->for_ready)
+			if (ready ? w->for_ready : w->for_park)
 				break;
 		if (w) {
 			vm_unwait(w);
-			w->done(w, NULL);
+			w->done(w, err);
 		}
 	} while (w);
+}
+
+void vm_notify_ready(struct vm *vm)
+{
+	vm_idle_begin(vm);
+	notify(vm, true, NULL);
+}
+
+void vm_notify_parked(struct vm *vm)
+{
+	notify(vm, false, NULL);
+}
+
+void vm_notify_not_ready(struct vm *vm, const struct hutch_error *err)
+{
+	notify(vm, true, err);
+}
+
+void vm_notify_not_parked(struct vm *vm, const struct hutch_error *err)
+{
+	notify(vm, false, err);
 }

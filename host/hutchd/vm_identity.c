@@ -37,20 +37,30 @@ static uint64_t realtime_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int fill(struct agent_identity *id, const struct vm *vm, uint8_t *entropy)
+/* Its own for life. */
+static void machine_id(struct vm *vm, char *out, size_t size)
 {
 	uuid_t machine;
 
+	if (!vm->r.machine_id[0]) {
+		uuid_generate_random(machine);
+		for (size_t i = 0; i < sizeof(machine); i++)
+			snprintf(vm->r.machine_id + 2 * i, 3, "%02x", machine[i]);
+	}
+	snprintf(out, size, "%s", vm->r.machine_id);
+}
+
+static int fill(struct agent_identity *id, struct vm *vm, uint8_t *entropy)
+{
 	if (getrandom(entropy, ENTROPY_BYTES, 0) != (ssize_t)ENTROPY_BYTES)
 		return -1;
 	*id = (struct agent_identity){.generation = vm->r.generation,
 				      .realtime_ns = realtime_ns(),
 				      .entropy = entropy,
-				      .entropy_len = ENTROPY_BYTES};
+				      .entropy_len = ENTROPY_BYTES,
+				      .keep_keys = vm->state == VM_PARKED};
 	host_name(vm, id->hostname, sizeof(id->hostname));
-	uuid_generate_random(machine);
-	for (size_t i = 0; i < sizeof(machine); i++)
-		snprintf(id->machine_id + 2 * i, 3, "%02x", machine[i]);
+	machine_id(vm, id->machine_id, sizeof(id->machine_id));
 	return 0;
 }
 

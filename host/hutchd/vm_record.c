@@ -18,7 +18,8 @@
 
 static const char *const step_names[] = {
 	[STEP_SPAWNING] = "spawning",	[STEP_BOOTING] = "booting", [STEP_RUNNING] = "running",
-	[STEP_CAPTURING] = "capturing", [STEP_PAUSED] = "paused",   [STEP_STOPPING] = "stopping",
+	[STEP_CAPTURING] = "capturing", [STEP_PAUSED] = "paused",   [STEP_PARKING] = "parking",
+	[STEP_PARKED] = "parked",	[STEP_WAKING] = "waking",   [STEP_STOPPING] = "stopping",
 };
 static_assert(sizeof(step_names) / sizeof(step_names[0]) == VM_STEPS, "every step has a name");
 
@@ -87,6 +88,12 @@ static const struct json_member members[] = {
 static const struct json_member later_members[] = {
 	U32(ceilings),
 	U32(ceilings_of),
+	TEXT(machine_id),
+	U32(start),
+	JSON_MEMBER(U64, struct vm_record, "idle_pause_after_ms", idle.pause_after_ms),
+	JSON_MEMBER(U64, struct vm_record, "idle_park_after_ms", idle.park_after_ms),
+	U64(asleep_ms),
+	BOOL(asleep_by_idle),
 };
 #define LATER_MEMBERS (sizeof(later_members) / sizeof(later_members[0]))
 

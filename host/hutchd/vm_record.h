@@ -9,6 +9,9 @@
  *   running   adopt it
  *   capturing adopt it; it may be stopped and its agent held: let both go on, remove what was captured
  *   paused    adopt it as it is: stopped, its agent held
+ *   parking   what is captured is whole: end its process, and take that
+ *   parked    it has no process: it is what its image is
+ *   waking    a process may have been started on the image, and nobody used it: end it; it is parked
  *   stopping  finish ending it
  *
  * It is not fsynced: it is for a broker's end, not the host's, which no VM outlives.
@@ -20,7 +23,7 @@
 #include <stdint.h>
 
 #include "host/hutchd/vmm.h"
-#include "protocol/limits.h"
+#include "protocol/msg_vm.h"
 
 #define VM_RECORD_FILE "record.json"
 
@@ -30,6 +33,9 @@ enum vm_step {
 	STEP_RUNNING,
 	STEP_CAPTURING,
 	STEP_PAUSED,
+	STEP_PARKING,
+	STEP_PARKED,
+	STEP_WAKING,
 	STEP_STOPPING,
 	VM_STEPS
 };
@@ -70,6 +76,11 @@ struct vm_record {
 	char agent_name[HUTCH_MAX_PEER_NAME + 1];
 	char agent_boot_id[HUTCH_UUID_LEN + 1];
 	uint64_t generation;
+	char machine_id[33]; /* as its agent was given it; empty: not kept */
+	uint32_t start;	     /* of its VMM, in the run directory: vmm_config */
+	struct vm_idle idle; /* 0: never */
+	uint64_t asleep_ms;  /* paused or parked: unix time */
+	bool asleep_by_idle; /* by that, not by a caller */
 };
 
 /* -1 with errno. */

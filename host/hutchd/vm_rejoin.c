@@ -67,8 +67,7 @@ static void succeed(struct vm_rejoin *r)
 	struct guest_link *control = r->control;
 
 	r->control = NULL;
-	vm->r.step = STEP_RUNNING;
-	vm_save(vm);
+	vm_set_running(vm);
 	vm_rejoin_abort(vm);
 	if (vm->state != VM_RUNNING)
 		vm_state_set(&vm->state, VM_RUNNING, vm->object);
@@ -229,5 +228,6 @@ int vm_adopt(struct vm *vm, struct hutch_error *err)
 	if (!vm->vmm)
 		return -1;
 	vm_state_set(&vm->state, paused ? VM_PAUSED : VM_RUNNING, vm->object);
+	vm_idle_begin(vm);
 	return paused ? 0 : vm_rejoin_start(vm, vm->r.step == STEP_CAPTURING, VM_ADOPT_MS, err);
 }

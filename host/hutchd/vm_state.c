@@ -7,21 +7,26 @@
 #include "host/hutchd/log.h"
 
 static const char *const names[] = {
-	[VM_STARTING] = "starting", [VM_BOOTING] = "booting",	[VM_RUNNING] = "running",
-	[VM_PAUSED] = "paused",	    [VM_STOPPING] = "stopping", [VM_DEAD] = "dead",
+	[VM_STARTING] = "starting", [VM_BOOTING] = "booting", [VM_RUNNING] = "running",
+	[VM_PAUSED] = "paused",	    [VM_PARKED] = "parked",   [VM_STOPPING] = "stopping",
+	[VM_DEAD] = "dead",
 };
 static_assert(sizeof(names) / sizeof(names[0]) == VM_STATES, "every state has a name");
 
-/* starting -> running or paused is an adopted VM's: it was so all the time. */
+/* starting -> running, paused or parked is an adopted VM's: it was so all the time. */
 static const bool moves[VM_STATES][VM_STATES] = {
 	[VM_STARTING] = {[VM_BOOTING] = true,
 			 [VM_RUNNING] = true,
 			 [VM_PAUSED] = true,
+			 [VM_PARKED] = true,
 			 [VM_STOPPING] = true,
 			 [VM_DEAD] = true},
 	[VM_BOOTING] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
-	[VM_RUNNING] = {[VM_PAUSED] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
-	[VM_PAUSED] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
+	[VM_RUNNING] =
+		{[VM_PAUSED] = true, [VM_PARKED] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
+	[VM_PAUSED] =
+		{[VM_RUNNING] = true, [VM_PARKED] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
+	[VM_PARKED] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_STOPPING] = {[VM_DEAD] = true},
 };
 

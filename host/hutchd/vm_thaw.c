@@ -58,8 +58,7 @@ static void on_resumed(void *arg, const struct hutch_error *err, const uint8_t *
 		rejoin(vm);
 		return;
 	}
-	vm->r.step = STEP_RUNNING;
-	vm_save(vm);
+	vm_set_running(vm);
 	vm_state_set(&vm->state, VM_RUNNING, vm->object);
 	vm_notify_ready(vm);
 }

@@ -35,6 +35,15 @@ static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qm
 	vm_boot_up(vm);
 }
 
+/* Of one that was to be parked, or was woken and did not come up. */
+static void on_parked_gone(struct vm *vm, const struct hutch_error *err)
+{
+	if (vm->boot)
+		vm_boot_failed(vm, err);
+	else
+		vm_park_rest(vm);
+}
+
 static void on_failed(void *arg, const struct hutch_error *err)
 {
 	struct vm *vm = arg;
@@ -42,6 +51,10 @@ static void on_failed(void *arg, const struct hutch_error *err)
 	if (vm->vmm)
 		vmm_free(vm->vmm);
 	vm->vmm = NULL;
+	if (vm->state == VM_PARKED) {
+		on_parked_gone(vm, err);
+		return;
+	}
 	vm->r.process.pid = 0;
 	if (vm->state >= VM_STOPPING)
 		vm_bury(vm);
@@ -56,10 +69,16 @@ static void on_exited(void *arg, const char *reason)
 	struct vm *vm = arg;
 	struct hutch_error err;
 
+	hutch_error_clear(&err);
+	hutch_error_set(&err, HUTCH_E_BOOT_FAILED, 0, "%.500s", reason);
+	if (vm->state == VM_PARKED) {
+		vmm_free(vm->vmm);
+		vm->vmm = NULL;
+		on_parked_gone(vm, &err);
+		return;
+	}
 	if (vm->boot && vm->state < VM_STOPPING) {
 		vm->r.process.pid = 0;
-		hutch_error_clear(&err);
-		hutch_error_set(&err, HUTCH_E_BOOT_FAILED, 0, "%.500s", reason);
 		vm_boot_failed(vm, &err);
 	} else if (!vm->reason[0]) {
 		snprintf(vm->reason, sizeof(vm->reason), "%.500s", reason);

@@ -264,6 +264,12 @@ static const char *const socket_names[] = {
 	[SPAWN_FD_CTL] = "ctl",
 };
 
+static void remove_sockets(int rundir_fd)
+{
+	for (int i = SPAWN_FD_VSOCK; i < LAUNCH_SPAWN_FDS; i++)
+		unlinkat(rundir_fd, socket_names[i], 0);
+}
+
 /* The VMM's listening sockets. On failure none is left. */
 static int bind_sockets(int rundir_fd, int *fds, struct hutch_error *err)
 {
@@ -304,6 +310,8 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
 		return NULL;
 	}
+	if (config->start > 0)
+		remove_sockets(config->rundir_fd); /* of the VMM before */
 	if ((config->restore && vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
 	    bind_sockets(config->rundir_fd, fds, err) < 0) {
 		fd_close(&fds[SPAWN_FD_DEVICE]);

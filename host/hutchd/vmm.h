@@ -193,7 +193,7 @@ bool vmm_process_alive(const struct vmm_process *p);
  * directory is marked). -1 with errno.
  */
 int vmm_claim(int rundir_fd, uint32_t start, struct vmm_process *out);
-/* That start is over, its process is gone: its file goes, and what else would be in a next one's way. */
+/* That start is over, its process is gone: its file goes. */
 void vmm_unclaim(int rundir_fd, uint32_t start);
 #define VMM_PID_NAME 24u
 void vmm_pid_name(char name[VMM_PID_NAME], uint32_t start);

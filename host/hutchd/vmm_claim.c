@@ -30,11 +30,8 @@ void vmm_pid_name(char name[VMM_PID_NAME], uint32_t start)
 
 void vmm_unclaim(int rundir_fd, uint32_t start)
 {
-	static const char *const sockets[] = {"vsock", "qmp", "ctl"};
 	char name[VMM_PID_NAME];
 
-	for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++)
-		unlinkat(rundir_fd, sockets[i], 0);
 	vmm_pid_name(name, start);
 	unlinkat(rundir_fd, name, 0);
 }
