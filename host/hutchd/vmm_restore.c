@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ static int check_memory(int fd, const char *what, struct hutch_error *err)
 	return check_read_only(fd, what, err) < 0 || check_unwritten(fd, what, err) < 0 ? -1 : 0;
 }
 
-/* All of from into the pipe, whose reader is not there yet: it holds size bytes. */
+/* All of from into a pipe or socket, whose reader is not there yet: it holds size bytes. */
 static int fill_pipe(int from, int to, size_t size)
 {
 	char buf[4096];
@@ -64,14 +65,46 @@ static int fill_pipe(int from, int to, size_t size)
 	return 0;
 }
 
+/* The reading end, with all of the state in it. -1 with errno; both are closed then. */
+static int filled(int ends[2], int device_fd, size_t size)
+{
+	if (fill_pipe(device_fd, ends[1], size) < 0 || fd_set_nonblock(ends[0], false) < 0)
+		fd_close(&ends[0]);
+	fd_close(&ends[1]);
+	return ends[0];
+}
+
+static int filled_pipe(int device_fd, size_t size)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -1;
+	if (size > 65536)
+		fcntl(ends[1], F_SETPIPE_SZ, (int)VMM_MAX_DEVICE_STATE);
+	return filled(ends, device_fd, size);
+}
+
+static int filled_socket(int device_fd, size_t size)
+{
+	int ends[2], room = (int)(2 * size);
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -1;
+	setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	return filled(ends, device_fd, size);
+}
+
 /*
  * QEMU 11 refuses -incoming fd: on a file, and all versions take a pipe. That one is whole and its
- * write end closed before QEMU starts, so that loading it never waits.
+ * write end closed before QEMU starts, so that loading it never waits. Where other pipes of this
+ * user hold much already a new one holds no more than two pages (pipe(7), pipe-user-pages-soft);
+ * then it is a socket.
  */
 static int device_pipe(int device_fd, struct hutch_error *err)
 {
 	struct stat st;
-	int ends[2];
+	int fd;
 
 	if (fstat(device_fd, &st) < 0)
 		return hutch_error_set(err, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
@@ -79,18 +112,12 @@ static int device_pipe(int device_fd, struct hutch_error *err)
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
 				       "a device state of %lld bytes, where 1 to %u are possible",
 				       (long long)st.st_size, VMM_MAX_DEVICE_STATE);
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return hutch_error_set(err, HUTCH_E_IO, errno, "pipe: %s", strerror(errno));
-	/* What does not fit is EAGAIN below. */
-	if (st.st_size > 65536)
-		fcntl(ends[1], F_SETPIPE_SZ, (int)VMM_MAX_DEVICE_STATE);
-	if (fill_pipe(device_fd, ends[1], (size_t)st.st_size) < 0 ||
-	    fd_set_nonblock(ends[0], false) < 0) {
+	fd = filled_pipe(device_fd, (size_t)st.st_size);
+	if (fd < 0 && errno == EAGAIN)
+		fd = filled_socket(device_fd, (size_t)st.st_size);
+	if (fd < 0)
 		hutch_error_set(err, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
-		fd_close(&ends[0]);
-	}
-	fd_close(&ends[1]);
-	return ends[0];
+	return fd;
 }
 
 int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err)

@@ -486,6 +486,33 @@ START_TEST(the_largest_image)
 }
 END_TEST
 
+/* Other pipes of this user hold all that they may, so that a new one holds little. It is no more than a try where that has no bound. */
+START_TEST(restored_without_room_in_pipes)
+{
+	enum { PIPES = 80, LARGE = 1 << 20 };
+	int pipes[PIPES][2], device;
+	struct vmm_layer one;
+	struct vmm_restore r;
+	struct hutch_error err;
+
+	make_image(&r, &one);
+	device = file("state", O_RDWR);
+	ck_assert_int_eq(ftruncate(device, 60 << 10), 0);
+	fd_close(&device);
+	for (int i = 0; i < PIPES; i++) {
+		ck_assert_int_eq(pipe2(pipes[i], O_CLOEXEC), 0);
+		fcntl(pipes[i][0], F_SETPIPE_SZ, LARGE);
+	}
+	ck_assert_msg(start("", &r, &err), "%s", err.message);
+	close_image(&r, &one);
+	rig_run(base, &up);
+	for (int i = 0; i < PIPES; i++) {
+		close(pipes[i][0]);
+		close(pipes[i][1]);
+	}
+}
+END_TEST
+
 /* ---- traits ---- */
 
 START_TEST(what_a_snapshot_fits)
@@ -533,6 +560,7 @@ static Suite *suite(void)
 	tcase_add_test(t, restored_and_stopped);
 	tcase_add_loop_test(t, images_that_are_none, 0, SPOILED);
 	tcase_add_test(t, the_largest_image);
+	tcase_add_test(t, restored_without_room_in_pipes);
 	tcase_add_test(t, what_a_snapshot_fits);
 	suite_add_tcase(s, t);
 	return s;
