@@ -171,13 +171,15 @@ static void on_identity(void *arg, const struct hutch_error *err, const uint8_t 
 			size_t len)
 {
 	struct vm_boot *boot = arg;
+	struct hutch_error bad;
 	char text[600];
 
-	(void)payload;
-	(void)len;
 	boot->call = NULL;
 	if (boot->vm->boot != boot)
 		return;
+	hutch_error_clear(&bad);
+	if (!err && vm_identity_confirmed(boot->vm, payload, len, &bad) < 0)
+		err = &bad;
 	if (!err) {
 		boot->vm->r.identity_us = clock_us() - boot->hello_us;
 		succeed(boot);

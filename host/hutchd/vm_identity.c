@@ -86,6 +86,28 @@ struct guest_call *vm_identity_give(struct vm *vm, struct guest_link *link, gues
 	return started;
 }
 
+int vm_identity_confirmed(const struct vm *vm, const uint8_t *payload, size_t len,
+			  struct hutch_error *err)
+{
+	struct mp_reader reader;
+	uint64_t generation = 0;
+	struct mp_doc doc;
+
+	if (mp_doc_parse(&doc, payload, len, err) < 0)
+		return -1;
+	mp_reader_init(&reader, &doc, &doc.root, "agent.identity's result", err);
+	mp_get_uint(&reader, "generation", 0, UINT64_MAX, &generation);
+	mp_doc_free(&doc);
+	if (err->kind)
+		return -1;
+	if (generation == vm->r.generation)
+		return 0;
+	return hutch_error_set(err, HUTCH_E_INTERNAL, 0,
+			       "the agent confirms generation %llu, and was given %llu",
+			       (unsigned long long)generation,
+			       (unsigned long long)vm->r.generation);
+}
+
 struct guest_call *vm_identity_resume(struct vm *vm, struct guest_link *link, uint64_t timeout_ms,
 				      guest_call_done *done, void *arg)
 {

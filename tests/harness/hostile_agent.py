@@ -9,7 +9,11 @@ answered as the mode says:
   unasked    RESULTs before and after the call    twice     two RESULTs and an ERROR for one call
   mute       nothing, ever                        half      half a frame, then a byte now and then
   reset      half a frame, then a reset           types     frames that only a caller may send
-  forged     a HELLO of another boot
+  forged     a HELLO of another boot              swapped   the answer on the connection of another call, with its id
+  frozen     no answer to snapshot.prepare        thawed    one that says it is held, and goes on as before
+  ports      dials every port of the host, over and over
+The identity is answered by id_error: an ERROR, id_garbage: random bytes, id_flood: output for ever, id_mute: nothing,
+id_other: the RESULT of something else, many times. Such a VM must not come up.
 At the start, before the hello: `storm` dials the host 10 000 times and says nothing.
 """
 
@@ -27,6 +31,7 @@ from hutch import wire  # noqa: E402
 
 BOOT = str(uuid.uuid4())
 generation = 0
+connections: list = []
 OUT = wire.encode_frame(wire.STDOUT, b"x" * 65536)
 
 
@@ -70,16 +75,45 @@ def misbehave(sock, mode):
         sock.sendall(OUT[:5])
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
+    elif mode == "swapped":
+        others = [s for s in connections if s is not sock]
+        for s in others or [sock]:
+            s.sendall(result(id="e2", pid=1, started=True, exit_code=7))
     elif mode == "types":
         sock.sendall(wire.encode_frame(wire.CALL, wire.encode_map({"method": "vm.kill", "params": {"all": True}}), wire.END))
     else:
         time.sleep(3600)
 
 
+def misidentify(sock, mode):
+    if mode == "id_error":
+        sock.sendall(error())
+    elif mode == "id_garbage":
+        sock.sendall(os.urandom(4096))
+    elif mode == "id_flood":
+        while True:
+            sock.sendall(OUT)
+    elif mode == "id_other":
+        sock.sendall(wire.encode_frame(wire.RESULT, b"\xc1" * 8, wire.END) * 50)
+    else:
+        time.sleep(3600)
+
+
+def dial_ports(path):
+    prefix = path[: path.rindex("_") + 1]
+    while True:
+        for port in range(65536):
+            try:
+                dial(prefix + str(port)).close()
+            except OSError:
+                pass
+
+
 def serve(sock, mode, first):
     """One connection, as its callee."""
     global generation
     decoder = wire.FrameDecoder()
+    connections.append(sock)
     try:
         sock.sendall(first)
         while True:
@@ -90,9 +124,13 @@ def serve(sock, mode, first):
                 if frame.type != wire.CALL:
                     continue
                 call = wire.decode_map(frame.payload)
-                if call["method"] == "agent.identity":
+                if call["method"] == "agent.identity" and mode.startswith("id_"):
+                    misidentify(sock, mode)
+                elif call["method"] == "snapshot.prepare" and mode == "thawed":
+                    sock.sendall(result(generation=generation + 7, frozen=1 << 40))
+                elif call["method"] == "agent.identity":
                     generation = call["params"]["generation"]
-                    sock.sendall(result())
+                    sock.sendall(result(generation=generation))
                 elif call["method"] == "ping" and mode != "mute":
                     sock.sendall(result())
                 else:
@@ -100,6 +138,7 @@ def serve(sock, mode, first):
     except OSError:
         pass
     finally:
+        connections.remove(sock)
         sock.close()
 
 
@@ -129,6 +168,8 @@ def main():
             del held[: len(held) - 200]
         held.clear()
     start(dial(options["--dial"]), mode, hello())
+    if mode == "ports":
+        threading.Thread(target=dial_ports, args=(options["--dial"],), daemon=True).start()
     while True:
         sock, _ = listener.accept()
         first = hello()

@@ -23,7 +23,9 @@ SECONDS = float(os.environ.get("HUTCH_HOSTILE_SECONDS", "0.5"))
 LONG = SECONDS >= 10
 FORK = multiprocessing.get_context("fork")
 HOSTILE = str(Path(__file__).resolve().parents[1] / "harness" / "hostile_agent.py")
-MODES = ("length", "garbage", "flood", "events", "unasked", "twice", "mute", "half", "reset", "types", "forged", "storm")
+MODES = ("length", "garbage", "flood", "events", "unasked", "twice", "mute", "half", "reset", "types", "forged", "storm",
+         "swapped", "frozen", "thawed", "ports")
+IDENTITIES = ("error", "garbage", "flood", "other", "mute")
 FLOOR_MS = 20.0  # below that the machine decides, not the broker
 
 
@@ -53,19 +55,24 @@ def victim(rig):
         yield sandbox, quantile(latencies(sandbox, max(SECONDS, 1)), 0.99)
 
 
-def pester(rig, id):
+def pester(rig, id, methods):
     """Calls to the lying guest, one after the other, until this process is ended; what they come to is not asked."""
     with hutch.Client(str(rig.socket)) as client:
         while True:
-            try:
-                hutch.Sandbox.get(id, client=client).exec("true", timeout_seconds=0.3)
-            except (hutch.HutchError, OSError):
-                time.sleep(0.005)  # a guest that fails at once is not asked in a busy loop
+            for method in methods:
+                try:
+                    if method == "exec":
+                        hutch.Sandbox.get(id, client=client).exec("true", timeout_seconds=0.3)
+                    else:
+                        client.call(method, {}, vm=id, timeout_seconds=5)
+                except (hutch.HutchError, OSError):
+                    time.sleep(0.005)  # a guest that fails at once is not asked in a busy loop
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_guest_that_lies_costs_its_neighbour_nothing(rig, victim, mode):
-    """Wrong lengths, floods, answers that nobody asked for, half frames, silence, forged hellos, 10 000 connections."""
+    """Wrong lengths, floods, answers that nobody asked for or to another call, half frames, silence, forged hellos, freezes that
+    are none, dials of all ports, 10 000 connections."""
     sandbox, quiet_p99 = victim
     before = procs.rss_kib(rig.pid)
     rig.behave(agent=HOSTILE, agent_args=["--mode", mode])
@@ -76,7 +83,8 @@ def test_a_guest_that_lies_costs_its_neighbour_nothing(rig, victim, mode):
         creator.join(20)
         assert made, "the VM did not come up"
     # of their own processes, or the victim would wait for this one's interpreter
-    pests = [FORK.Process(target=pester, args=(rig, m.id), daemon=True) for m in made for _ in range(2)]
+    methods = ("exec", "vm.pause", "vm.resume") if mode in ("frozen", "thawed") else ("exec",)
+    pests = [FORK.Process(target=pester, args=(rig, m.id, methods), daemon=True) for m in made for _ in range(2)]
     for p in pests:
         p.start()
     found = latencies(sandbox, SECONDS)
@@ -96,3 +104,25 @@ def test_a_guest_that_lies_costs_its_neighbour_nothing(rig, victim, mode):
     assert found[-1] < 5000, (mode, found[-5:])
     if LONG:
         assert p99 <= max(3 * quiet_p99, FLOOR_MS), (mode, p99, quiet_p99)
+
+
+@pytest.mark.parametrize("lie", IDENTITIES)
+def test_a_guest_without_an_identity_does_not_come_up(rig, victim, lie):
+    """An agent that answers agent.identity badly, or never: its VM is ended, nothing of it is left, the neighbour is served."""
+    sandbox, _ = victim
+    rig.behave(agent=HOSTILE, agent_args=["--mode", "id_" + lie])
+    failures: list = []
+
+    def create():
+        with pytest.raises(hutch.BootFailed) as e, hutch.Client(str(rig.socket)) as client:
+            hutch.Sandbox.create(client=client, timeout_seconds=3 if lie == "mute" else 20)
+        failures.append(e.value)
+
+    creator = threading.Thread(target=create, daemon=True)
+    creator.start()
+    found = latencies(sandbox, SECONDS)
+    creator.join(30)
+    rig.behave()
+    assert failures and (lie == "mute" or failures[0].stage == "identity"), failures
+    assert rig.rundirs() == [sandbox.id] and found[-1] < 5000
+    assert procs.sanitized("hutchd") or procs.rss_kib(rig.pid) < 64 << 10
