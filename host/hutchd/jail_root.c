@@ -133,6 +133,8 @@ static void plan_root(struct root_plan *plan, const struct launcher_setup *setup
 	show_beside(plan, setup->vmm, "share/seabios");
 	show(plan, setup->vmm, MOUNT_ATTR_NODEV);
 	show(plan, setup->vmm_library, MOUNT_ATTR_NODEV);
+	for (int i = 0; i < HOLLOWS; i++)
+		show(plan, setup->hollow[i], MOUNT_ATTR_NODEV);
 	show(plan, "/dev/null", MOUNT_ATTR_NOEXEC);
 	show(plan, "/dev/urandom", MOUNT_ATTR_NOEXEC);
 }

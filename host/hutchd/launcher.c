@@ -105,6 +105,20 @@ static void search_qemu(char *out, size_t size)
 	out[0] = '\0';
 }
 
+static void fill_hollow(struct launcher_setup *s)
+{
+	static const char *const names[HOLLOWS] = {"hutch-hollow-capstone.so",
+						   "hutch-hollow-pmem.so"};
+	int dir = (int)(strrchr(s->vmm_library, '/') - s->vmm_library);
+
+	for (int i = 0; i < HOLLOWS; i++) {
+		snprintf(s->hollow[i], sizeof(s->hollow[i]), "%.*s/%s", dir, s->vmm_library,
+			 names[i]);
+		if (access(s->hollow[i], R_OK) < 0)
+			s->hollow[i][0] = '\0';
+	}
+}
+
 static int fill_setup(struct launcher_setup *s, const struct launcher_config *c,
 		      struct hutch_error *err)
 {
@@ -131,6 +145,7 @@ static int fill_setup(struct launcher_setup *s, const struct launcher_config *c,
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
 				       "VMM library %s: its path must hold no space or colon",
 				       s->vmm_library);
+	fill_hollow(s);
 	return 0;
 }
 

@@ -266,29 +266,46 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* From within the jail, so that it is known whether QEMU starts there. */
-static void ask_version(const struct launcher_setup *setup, char *version, size_t size)
+static void set_preload(struct launcher_setup *s, bool hollow)
 {
-	qemu_ask_version(setup->vmm, setup->jail, version, size);
-	if (version[0])
-		return;
-	qemu_ask_version(setup->vmm, NULL, version, size);
-	if (version[0])
-		jail_give_up(setup->jail, "the VMM does not start in its own root");
+	size_t len = (size_t)snprintf(s->preload, sizeof(s->preload), "%s", s->vmm_library);
+
+	for (int i = 0; hollow && i < HOLLOWS; i++)
+		if (s->hollow[i][0])
+			len += (size_t)snprintf(s->preload + len, sizeof(s->preload) - len, ":%s",
+						s->hollow[i]);
 }
 
-static void say_hello(const struct launcher_loop *l)
+/* From within the jail, so that it is known whether QEMU starts there, and with stand-ins for some of its libraries. */
+static void ask_version(struct launcher_setup *s, char *version, size_t size)
+{
+	set_preload(s, true);
+	qemu_ask_version(s->vmm, s->jail, s->preload, version, size);
+	if (version[0])
+		return;
+	set_preload(s, false);
+	qemu_ask_version(s->vmm, s->jail, s->preload, version, size);
+	if (version[0]) {
+		log_warn("launcher", "%s needs all its libraries: VMs start slower", s->vmm);
+		return;
+	}
+	qemu_ask_version(s->vmm, NULL, s->preload, version, size);
+	if (version[0])
+		jail_give_up(s->jail, "the VMM does not start in its own root");
+}
+
+static void say_hello(int sock, struct launcher_setup *s)
 {
 	struct launch_hello hello = {.version = LAUNCH_VERSION, .op = LAUNCH_HELLO};
 
-	snprintf(hello.vmm_path, sizeof(hello.vmm_path), "%s", l->setup->vmm);
-	if (l->setup->vmm[0] && !l->setup->test)
-		ask_version(l->setup, hello.vmm_version, sizeof(hello.vmm_version));
-	hello.jail = *jail_report(l->setup->jail);
-	hello.cgroup = *cgroups_report(l->setup->cgroups);
+	snprintf(hello.vmm_path, sizeof(hello.vmm_path), "%s", s->vmm);
+	if (s->vmm[0] && !s->test)
+		ask_version(s, hello.vmm_version, sizeof(hello.vmm_version));
+	hello.jail = *jail_report(s->jail);
+	hello.cgroup = *cgroups_report(s->cgroups);
 	if (hello.cgroup.kind != CGROUP_NONE)
 		hello.jail.missing &= ~JAIL_NO_CGROUP;
-	fd_send(l->sock, &hello, sizeof(hello), NULL, 0);
+	fd_send(sock, &hello, sizeof(hello), NULL, 0);
 }
 
 _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
@@ -319,7 +336,7 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 		_exit(1);
 	}
 	tsc_start();
-	say_hello(&l);
+	say_hello(sock, &own);
 	p[0] = (struct pollfd){.fd = sock, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = l.signals, .events = POLLIN};
 	for (;;) {

@@ -11,12 +11,16 @@
 #include "host/hutchd/jail.h"
 #include "host/hutchd/launch_proto.h"
 
+#define HOLLOWS 2
+
 /* What the launcher was told at its start; it outlives the broker's copy. */
 struct launcher_setup {
-	char template_dir[1024]; /* absolute */
-	char vmm[256];		 /* absolute path of QEMU or of the test VMM; empty: not found */
-	char vmm_library[256];	 /* absolute */
-	bool test;		 /* vmm is a test VMM */
+	char template_dir[1024];   /* absolute */
+	char vmm[256];		   /* absolute path of QEMU or of the test VMM; empty: not found */
+	char vmm_library[256];	   /* absolute */
+	char hollow[HOLLOWS][288]; /* beside it (host/vsock/hollow.h); empty: not there */
+	char preload[1024];	   /* of VMMs: vmm_library, and those where QEMU starts with them */
+	bool test;		   /* vmm is a test VMM */
 	uint32_t first_uid, uid_count; /* for VMMs, one each, where the launcher is root; 0: none */
 	struct cgroup_wish cgroup_wish;
 	struct jail *jail; /* the launcher makes both */

@@ -65,7 +65,7 @@ struct vmm_image {
 
 struct vmm_env {
 	char ours[ENV_OURS][80];
-	char preload[300];
+	char preload[1040];
 	char **list; /* malloc'ed array, NULL-terminated */
 };
 
@@ -217,7 +217,7 @@ static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 		memcpy(env->list + n, environ, inherited * sizeof(*env->list));
 		return 0;
 	}
-	snprintf(env->preload, sizeof(env->preload), "LD_PRELOAD=%s", setup->vmm_library);
+	snprintf(env->preload, sizeof(env->preload), "LD_PRELOAD=%s", setup->preload);
 	env->list[n++] = env->preload;
 	env->list[n] = find_env("PATH=");
 	return 0;

@@ -29,6 +29,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -231,7 +232,8 @@ static size_t read_line_for(int fd, char *buf, size_t size, int ms)
 	return len;
 }
 
-static _Noreturn void run_version(const char *qemu, const struct jail *jail, int out)
+static _Noreturn void run_version(const char *qemu, const struct jail *jail, const char *preload,
+				  int out)
 {
 	const struct jail_entry entry = {.rundir = -1};
 	int null = open("/dev/null", O_RDWR);
@@ -246,11 +248,14 @@ static _Noreturn void run_version(const char *qemu, const struct jail *jail, int
 	if (jail && jail_enter(jail, &entry, &stage) < 0)
 		_exit(127);
 	close_range(3, ~0u, 0);
+	if (preload)
+		setenv("LD_PRELOAD", preload, 1);
 	execl(qemu, qemu, "--version", (char *)NULL);
 	_exit(127);
 }
 
-void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, size_t size)
+void qemu_ask_version(const char *qemu, const struct jail *jail, const char *preload, char *version,
+		      size_t size)
 {
 	static const char before[] = "version ";
 	char text[256];
@@ -264,7 +269,7 @@ void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, 
 		return;
 	pid = jail_fork(jail, -1);
 	if (pid == 0)
-		run_version(qemu, jail, out[1]);
+		run_version(qemu, jail, preload, out[1]);
 	fd_close(&out[1]);
 	len = pid > 0 ? read_line_for(out[0], text, sizeof(text) - 1, VERSION_MS) : 0;
 	fd_close(&out[0]);

@@ -32,7 +32,11 @@ struct qemu_args {
 int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch_spawn *req,
 		    uint32_t tsc_khz);
 
-/* Run it with --version, at most 5 s, in the jail unless that is NULL. version ("7.2.22") is empty when it did not say. */
-void qemu_ask_version(const char *qemu, const struct jail *jail, char *version, size_t size);
+/*
+ * Run it with --version, at most 5 s, in the jail unless that is NULL, with LD_PRELOAD set unless preload is NULL. version
+ * ("7.2.22") is empty when it did not say.
+ */
+void qemu_ask_version(const char *qemu, const struct jail *jail, const char *preload, char *version,
+		      size_t size);
 
 #endif

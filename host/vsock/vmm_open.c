@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * open() and mmap() of the whole process, for the memory of a VM that is restored.
+ * open(), mmap() and madvise() of the whole process. The first two are for the memory of a VM that is restored.
  *
  * QEMU 7.2 opens a memory-backend-file's path O_RDWR even with share=off. Whoever escapes into a
  * VMM could then write to the file that its sibling VMs map. So open() and its relatives answer
  * that one path, exactly as it is spelt on QEMU's command line, with a duplicate of the read-only
  * descriptor that the VMM was given; a private mapping of it is writable all the same. mmap() tells
  * where QEMU put it.
+ *
+ * And madvise(), for all VMs: QEMU asks for huge pages for each block of memory, also for the one that holds the ACPI
+ * tables, 2 MiB of which 64 KiB are used.
  */
 #undef _FORTIFY_SOURCE /* its inline open() and ours exclude each other */
 #include <errno.h>
@@ -17,6 +20,8 @@
 #include <unistd.h>
 
 #include "host/vsock/vmm_ram.h"
+
+#define HUGE_PAGE (2u << 20)
 
 /* glibc's names for calls whose flags are no constant (_FORTIFY_SOURCE). */
 int __open_2(const char *path, int flags);
@@ -115,4 +120,11 @@ void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t offset)
 {
 	return do_mmap(addr, len, prot, flags, fd, offset);
+}
+
+int madvise(void *addr, size_t len, int advice)
+{
+	if (advice == MADV_HUGEPAGE && len <= HUGE_PAGE)
+		return 0;
+	return (int)syscall(SYS_madvise, addr, len, advice);
 }

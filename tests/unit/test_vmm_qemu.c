@@ -186,7 +186,7 @@ static void check_version(const char *script, const char *want)
 	snprintf(path, sizeof(path), "%s/qemu", rig_dir);
 	rig_write("qemu", script);
 	ck_assert_int_eq(chmod(path, 0700), 0);
-	qemu_ask_version(path, NULL, version, sizeof(version));
+	qemu_ask_version(path, NULL, NULL, version, sizeof(version));
 	ck_assert_str_eq(version, want);
 }
 
@@ -200,7 +200,7 @@ START_TEST(versions)
 	check_version("#!/bin/sh\necho version x\n", "");
 	check_version("#!/bin/sh\nexit 1\n", "");
 	check_version("#!/bin/sh\nyes\n", "");
-	qemu_ask_version("/nonexistent", NULL, version, sizeof(version));
+	qemu_ask_version("/nonexistent", NULL, NULL, version, sizeof(version));
 	ck_assert_str_eq(version, "");
 }
 END_TEST
