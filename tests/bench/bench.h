@@ -59,4 +59,7 @@ void fork_exec(const char *socket, const char *vm, long n, long count,
 /* The longest silence of a command that writes all the time, around a vm.fork and in the 100 ms before it: two numbers, ms. */
 void fork_gap(const char *socket, const char *vm, long n, const struct exec_start *start);
 
+/* vm.park, and then a ping, which wakes it: two numbers, ms. */
+void park_wake(struct conn *c, const char *vm, long n);
+
 #endif

@@ -326,6 +326,22 @@ class Forks(Figure):
         self.parent.client.delete_snapshot("bench")
 
 
+class Park(Figure):
+    """A VM with 26 MiB of its own in memory: from vm.park to its answer, when the VMM has ended; from a ping to its answer, which wakes it."""
+    names = ("park_ms", "wake_ms")
+
+    def open(self):
+        from hutch import Sandbox
+        self.rig.need_snapshot()
+        self.vm = Sandbox.create(template="base", ttl_seconds=3600)
+        self.vm.exec("head -c 27262976 /dev/urandom > /tmp/dirty", check=True)
+
+    def turn(self, samples, quick):
+        park, wake = pairs(self.rig.measure("park", self.rig.socket, self.vm.id, "1" if quick else "2"))
+        samples.add("park_ms", park, "ms")
+        samples.add("wake_ms", wake, "ms")
+
+
 class Idle(Figure):
     """What an idle child of a fork costs: memory of its VMM that nobody shares, and processor time."""
     names = ("idle_private_mib", "idle_cpu_pct")
@@ -429,4 +445,4 @@ class RunscExec(Peer):
 
 
 ALL = (Ping, ExecApi, RunscExec, ExecPy, ExecCli, PodmanExec, RunCli, PodmanRun, RunscDo, RuncRun, CreateRestored, CreatePool, ForkPause,
-       Forks, Idle, Boot, Spawn, Agent, PtyEcho, Parallel, PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar, Thousand)
+       Forks, Park, Idle, Boot, Spawn, Agent, PtyEcho, Parallel, PingUnderOutput, AgentExec, File, FileSmall, PingUnderBulk, Tar, Thousand)

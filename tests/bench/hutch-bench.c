@@ -171,7 +171,7 @@ static int usage(void)
 	      "       hutch-bench file-in|file-rw|ping-under-bulk SOCKET VM N PATH BYTES\n"
 	      "       hutch-bench file-out|tar-out SOCKET VM N PATH\n"
 	      "       hutch-bench tar-in SOCKET VM N PATH ARCHIVE\n"
-	      "file-in, file-out: MiB/s; tar-in, tar-out: s; all others: ms (create, fork-gap: two numbers). VM is '' when SOCKET is an agent's\n"
+	      "file-in, file-out: MiB/s; tar-in, tar-out: s; all others: ms (create, fork-gap, park: two numbers). VM is '' when SOCKET is an agent's\n"
 	      "own.\n",
 	      stderr);
 	return 2;
@@ -241,6 +241,8 @@ int main(int argc, char **argv)
 	n = strtol(argv[4], NULL, 10);
 	if (strcmp(mode, "ping") == 0)
 		calls(dial(argv[2]), "ping", argv[3], NULL, n);
+	else if (strcmp(mode, "park") == 0)
+		park_wake(dial(argv[2]), argv[3], n);
 	else if (strcmp(mode, "pty-echo") == 0)
 		pty_echo(dial(argv[2]), argv[3], n);
 	else if (file_mode(mode, argv, argc, n) < 0)

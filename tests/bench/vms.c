@@ -211,3 +211,17 @@ void fork_gap(const char *socket, const char *vm, long n, const struct exec_star
 	mp_buf_free(&out);
 	close(a->fd);
 }
+
+void park_wake(struct conn *c, const char *vm, long n)
+{
+	for (long i = 0; i < n; i++) {
+		double t = now_us(), parked;
+
+		request(c, "vm.park", vm, NULL);
+		finish(c, false);
+		parked = now_us();
+		request(c, "ping", vm, NULL);
+		finish(c, false);
+		printf("%.4f %.4f\n", (parked - t) / 1e3, (now_us() - parked) / 1e3);
+	}
+}

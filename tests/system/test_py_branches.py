@@ -84,6 +84,14 @@ def test_python(peer, kind):
     assert (snapshot.name, snapshot.own_bytes, snapshot.users, snapshot.pause_ms, snapshot.must_match["vmm"]) == ("s", 1 << 20, ["v1"], 1.5, "qemu")
     run(sandbox.snapshot("s", allow_secrets=True))
     assert calls[-1][2] == {"name": "s", "allow_secrets": True}
+    run(k.create(pause_after_seconds=1.5, park_after_seconds=60, ttl_seconds=None, timeout_seconds=None))
+    assert calls[-1] == ("vm.create", None, {"template": "base", "idle": {"pause_after_ms": 1500, "park_after_ms": 60000}})
+    run(sandbox.set_idle(park_after_seconds=5))
+    assert calls[-1] == ("vm.set_idle", "v0", {"park_after_ms": 5000})
+    run(sandbox.set_idle())
+    assert calls[-1] == ("vm.set_idle", "v0", {})
+    run(sandbox.park())
+    assert calls[-1][:2] == ("vm.park", "v0")
     run(sandbox.pause())
     run(sandbox.resume())
     assert [c[:2] for c in calls[-2:]] == [("vm.pause", "v0"), ("vm.resume", "v0")]
@@ -98,6 +106,9 @@ def test_python(peer, kind):
         assert calls[-1] == (method, None, params)
     assert run(client.pools()) == [POOL]
     info = hutch.VmInfo.from_wire(VM)
+    asleep = hutch.VmInfo.from_wire({**VM, "idle": {"park_after_ms": 2000}, "asleep": {"by": "idle", "since_ms": 5000}})
+    assert (asleep.pause_after_seconds, asleep.park_after_seconds, asleep.asleep_by, asleep.asleep_since) == (None, 2.0, "idle", 5.0)
+    assert (info.asleep_by, info.asleep_since, info.park_after_seconds) == (None, None, None)
     assert (info.boot_mode, info.parent, info.layers, info.secrets, info.snapshot, info.stages_ms) == ("fork", "v0", 2, False, None, {"total": 5.0})
 
 
@@ -124,6 +135,11 @@ def cli(peer, *args):
          ("vm.fork", "v0", {"count": 3, "name": "k", "ttl_ms": 300000, "timeout_ms": 9000, "allow_secrets": True}), "v1\nv2\n"),
         (["pause", "v0"], ("vm.pause", "v0", {}), ""),
         (["resume", "v0"], ("vm.resume", "v0", {}), ""),
+        (["park", "v0"], ("vm.park", "v0", {}), ""),
+        (["idle", "v0"], ("vm.set_idle", "v0", {}), ""),
+        (["idle", "--pause-after", "90", "--park-after", "2h", "v0"],
+         ("vm.set_idle", "v0", {"pause_after_ms": 90000, "park_after_ms": 7200000}), ""),
+        (["create", "--park-after", "5m"], ("vm.create", None, {"idle": {"park_after_ms": 300000}}), "v1\n"),
         (["create", "--snapshot", "s", "--secrets"], ("vm.create", None, {"snapshot": "s", "secrets": True}), "v1\n"),
         (["create", "--cold"], ("vm.create", None, {"cold": True}), "v1\n"),
         (["snapshot", "create", "v0", "s"], ("snapshot.create", "v0", {"name": "s"}), "s\n"),
@@ -155,6 +171,6 @@ def test_cli_tables_and_failures(peer):
     assert r.returncode == 1 and "absent" in r.stderr and peer.calls[-1][:2] == ("vm.pause", "v0")
     before = len(peer.calls)
     for args in (["fork"], ["fork", "a", "b"], ["fork", "-n", "0", "a"], ["snapshot", "create", "v0"], ["snapshot"], ["pool", "set", "base"],
-                 ["pool", "set", "base", "-1"], ["pause"], ["snapshot", "list", "x"], ["template", "snapshot"]):
+                 ["pool", "set", "base", "-1"], ["pause"], ["park"], ["idle"], ["idle", "a", "b"], ["snapshot", "list", "x"], ["template", "snapshot"]):
         assert cli(peer, *args).returncode == 2, args
     assert len(peer.calls) == before

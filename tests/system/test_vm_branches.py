@@ -89,6 +89,34 @@ def test_pause(box):
     assert sbx.exec(["echo", "on"]).stdout == "on\n"
 
 
+def test_park_and_idle(rig, box):
+    sbx = box.sandbox
+    job = sbx.commands.start("while [ ! -e /tmp/go ]; do sleep 0.05; done; echo done")
+    assert box.cli("park", sbx.id).returncode == 0
+    info = sbx.info()
+    assert info.state == "parked" and info.asleep_by == "call" and info.pid is None
+    assert b"parked" in box.cli("ls").stdout and b"parked" in box.cli("info", sbx.id).stdout
+    r = box.cli("exec", sbx.id, "--", "touch", "/tmp/go")
+    assert r.returncode == 0, r.stderr
+    assert [p.data for p in sbx.attach(job)] == ["done\n"]
+    assert box.cli("idle", "--pause-after", "1", "--park-after", "1h", sbx.id).returncode == 0
+    info = sbx.info()
+    assert (info.pause_after_seconds, info.park_after_seconds) == (1, 3600)
+    deadline = time.monotonic() + 60
+    while sbx.info().state != "paused" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sbx.info().asleep_by == "idle" and sbx.exec(["echo", "on"]).stdout == "on\n"
+    sbx.set_idle()
+    sbx.park()
+    assert box.cli("resume", sbx.id).returncode == 0 and sbx.info().state == "running"
+    r = box.cli("create", "--park-after", "2h")
+    assert r.returncode == 0, r.stderr
+    with Sandbox.get(r.stdout.decode().strip(), client=rig.client) as other:
+        assert (other.info().pause_after_seconds, other.info().park_after_seconds) == (None, 7200)
+        other.kill()
+    assert box.cli("idle", "--park-after", "0.1", sbx.id).returncode != 0
+
+
 def test_pool(rig, box):
     assert box.cli("pool", "set", "base", "1").returncode == 0
     deadline = time.monotonic() + 60
@@ -110,6 +138,8 @@ def test_asyncio(rig, box):
                 async with k:
                     await k.pause()
                     await k.resume()
+                    await k.set_idle(park_after_seconds=60)
+                    await k.park()
                     await k.ping()
 
     asyncio.run(asyncio.wait_for(main(), 120))

@@ -74,6 +74,12 @@ int create_option(struct create_options *o, struct args *a, int id)
 	case CREATE_SECRETS:
 		o->secrets = true;
 		break;
+	case CREATE_PAUSE_AFTER:
+		r = parse_duration(a->cli, "--pause-after", a->value, &o->pause_after_ms);
+		break;
+	case CREATE_PARK_AFTER:
+		r = parse_duration(a->cli, "--park-after", a->value, &o->park_after_ms);
+		break;
 	case CREATE_META:
 		r = meta_option(o, a);
 		break;
@@ -110,6 +116,17 @@ size_t create_params(const struct create_options *o, struct hutch_pair *params)
 	return n;
 }
 
+size_t idle_params(const struct create_options *o, struct hutch_pair *params)
+{
+	size_t n = 0;
+
+	if (o->pause_after_ms > 0)
+		params[n++] = (struct hutch_pair){"pause_after_ms", hutch_uint(o->pause_after_ms)};
+	if (o->park_after_ms > 0)
+		params[n++] = (struct hutch_pair){"park_after_ms", hutch_uint(o->park_after_ms)};
+	return n;
+}
+
 uint64_t create_wait_ms(const struct create_options *o)
 {
 	return (o->timeout_ms > 0 ? o->timeout_ms : HUTCH_DEFAULT_BOOT_TIMEOUT_MS) + ANSWER_MS;
@@ -118,8 +135,9 @@ uint64_t create_wait_ms(const struct create_options *o)
 static int run(struct cli *cli, struct args *a)
 {
 	struct create_options o = {0};
-	struct hutch_pair params[CREATE_PARAMS];
+	struct hutch_pair params[CREATE_PARAMS + 1], idle[IDLE_PARAMS];
 	struct hutch_doc *doc;
+	size_t count, times;
 	int id;
 
 	while ((id = args_next(a)) > 0)
@@ -129,8 +147,11 @@ static int run(struct cli *cli, struct args *a)
 		return a->status;
 	if (a->count > 0)
 		return cli_usage(cli, "there are too many arguments: %s", a->operands[0]);
-	doc = cli_request(cli, "vm.create", NULL, params, create_params(&o, params),
-			  create_wait_ms(&o));
+	count = create_params(&o, params);
+	times = idle_params(&o, idle);
+	if (times > 0)
+		params[count++] = (struct hutch_pair){"idle", hutch_map(idle, times)};
+	doc = cli_request(cli, "vm.create", NULL, params, count, create_wait_ms(&o));
 	if (doc == NULL)
 		return cli->command->failed;
 	if (cli->json)
@@ -143,6 +164,7 @@ static int run(struct cli *cli, struct args *a)
 
 static const struct opt options[] = {
 	CREATE_OPTIONS,
+	IDLE_OPTIONS,
 	{CREATE_TIMEOUT, "timeout", "TIME", "fail unless the VM is ready after this (default: 60)"},
 	{0},
 };

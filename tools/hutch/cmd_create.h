@@ -16,6 +16,8 @@ enum {
 	CREATE_SNAPSHOT,
 	CREATE_COLD,
 	CREATE_SECRETS,
+	CREATE_PAUSE_AFTER,
+	CREATE_PARK_AFTER,
 	CREATE_END
 };
 
@@ -36,10 +38,20 @@ enum {
 		CREATE_META, "meta", "K=V", "metadata; may be repeated"               \
 	}
 
+/* Of create and idle. */
+#define IDLE_OPTIONS                                                                          \
+	{CREATE_PAUSE_AFTER, "pause-after", "TIME",                                           \
+	 "pause it when nobody has used it for so long; the next call resumes it"},           \
+	{                                                                                     \
+		CREATE_PARK_AFTER, "park-after", "TIME",                                      \
+			"park it when nobody has used it for so long; the next call wakes it" \
+	}
+
 struct create_options {
 	const char *template_name, *name, *snapshot;
 	bool cold, secrets;
 	uint64_t ttl_ms, timeout_ms, memory_mib, vcpus; /* 0: not given */
+	uint64_t pause_after_ms, park_after_ms;
 	struct hutch_pair meta[HUTCH_MAX_METADATA];
 	size_t meta_count;
 };
@@ -52,6 +64,9 @@ int create_option(struct create_options *o, struct args *a, int id);
 /* vm.create's parameters, in params (at least CREATE_PARAMS); returns their count. */
 #define CREATE_PARAMS 10
 size_t create_params(const struct create_options *o, struct hutch_pair *params);
+/* vm.set_idle's, in params (at least IDLE_PARAMS). */
+#define IDLE_PARAMS 2
+size_t idle_params(const struct create_options *o, struct hutch_pair *params);
 /* How long an answer is waited for. */
 uint64_t create_wait_ms(const struct create_options *o);
 

@@ -35,6 +35,8 @@ const struct command *const commands[] = {
 	&cmd_fork,
 	&cmd_pause,
 	&cmd_resume,
+	&cmd_park,
+	&cmd_idle,
 	&cmd_snapshot_create,
 	&cmd_snapshot_list,
 	&cmd_snapshot_info,

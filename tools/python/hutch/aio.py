@@ -34,7 +34,7 @@ from .aio_filesystem import AsyncFilesystem
 from .client import CALL_TIMEOUT_SECONDS, MAX_IDLE
 from .feed import PIECE, Feeder, Stdin, as_bytes, feeder
 from .result import ExecInfo, ExecResult, SnapshotInfo, VmInfo, take
-from .sandbox import DEFAULT_CREATE_TIMEOUT_SECONDS, DEFAULT_TTL_SECONDS, create_params, fork_params, snapshot_params
+from .sandbox import DEFAULT_CREATE_TIMEOUT_SECONDS, DEFAULT_TTL_SECONDS, create_params, fork_params, idle_params, snapshot_params
 from .stream import Piece, StreamState
 
 AsyncStdin = Union[Stdin, AsyncIterable[Union[bytes, str]]]
@@ -593,12 +593,15 @@ class AsyncSandbox:
         vcpus: Optional[int] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
+        pause_after_seconds: Optional[float] = None,
+        park_after_seconds: Optional[float] = None,
         key: Optional[str] = None,
         client: Optional[AsyncClient] = None,
     ) -> "AsyncSandbox":
         """Make a VM and wait until it answers; a cancelled task takes it back (unless it gave a key)."""
         client = client or default_async_client()
-        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets)
+        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets,
+                               pause_after_seconds, park_after_seconds)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(await client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
@@ -683,6 +686,14 @@ class AsyncSandbox:
 
     async def resume(self) -> None:
         await self.client.call("vm.resume", vm=self.id)
+
+    async def park(self) -> None:
+        """Write the VM to the disk and free its memory; see Sandbox.park."""
+        await self.client.call("vm.park", vm=self.id, timeout_seconds=float("inf"))
+
+    async def set_idle(self, *, pause_after_seconds: Optional[float] = None, park_after_seconds: Optional[float] = None) -> None:
+        """Let the VM be paused, and parked, when nobody uses it; see Sandbox.set_idle."""
+        await self.client.call("vm.set_idle", idle_params(pause_after_seconds, park_after_seconds), vm=self.id)
 
     async def ping(self) -> None:
         await self.client.ping(vm=self.id)

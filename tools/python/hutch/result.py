@@ -199,11 +199,12 @@ class ExecInfo:
 class VmInfo:
     """A VM as the broker tells it.
 
-    state: `starting`, `booting`, `running`, `paused`, `stopping` or `dead`. reason: why it ended, when dead.
+    state: `starting`, `booting`, `running`, `paused`, `parked`, `stopping` or `dead`. reason: why it ended, when dead.
     created: unix time in seconds. expires_in_seconds: until its TTL ends it, None when that is not running.
     pid: of the VMM on the host. boot_mode: `cold` (cold_reason: although its template has a snapshot), `restore`, `fork` or
     `pool`. snapshot: the one its memory comes from; parent: id of the VM that it was forked from.
-    stages_ms: milliseconds of each stage of its start. raw: the map as it came.
+    stages_ms: milliseconds of each stage of its start. asleep_by: paused or parked by a `call` or by its `idle` policy, which is
+    pause_after_seconds and park_after_seconds (None: never); asleep_since: unix time in seconds. raw: the map as it came.
     """
 
     id: str
@@ -230,12 +231,17 @@ class VmInfo:
     parent: Optional[str] = None
     layers: int = 0
     secrets: bool = False
+    pause_after_seconds: Optional[float] = None
+    park_after_seconds: Optional[float] = None
+    asleep_by: Optional[str] = None
+    asleep_since: Optional[float] = None
     raw: Dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def from_wire(cls, fields: Mapping[str, Any]) -> "VmInfo":
         expires = fields.get("expires_in_ms")
         stages = take(fields, "stages", dict, {})
+        idle, asleep = take(fields, "idle", dict, {}), take(fields, "asleep", dict, {})
         return cls(
             id=take(fields, "id", str, ""),
             state=take(fields, "state", str, ""),
@@ -261,6 +267,10 @@ class VmInfo:
             parent=take(fields, "parent", str, "") or None,
             layers=take(fields, "layers", int, 0),
             secrets=take(fields, "secrets", bool, False),
+            pause_after_seconds=take(idle, "pause_after_ms", int, 0) / 1000 or None,
+            park_after_seconds=take(idle, "park_after_ms", int, 0) / 1000 or None,
+            asleep_by=take(asleep, "by", str, "") or None,
+            asleep_since=take(asleep, "since_ms", int, 0) / 1000 or None,
             raw=dict(fields),
         )
 

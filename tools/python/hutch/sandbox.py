@@ -30,6 +30,8 @@ def create_params(
     snapshot: Optional[str] = None,
     cold: bool = False,
     secrets: bool = False,
+    pause_after_seconds: Optional[float] = None,
+    park_after_seconds: Optional[float] = None,
 ) -> Dict[str, Any]:
     """The `vm.create` parameters (wire.md); what was not given is left out."""
     optional = {
@@ -43,6 +45,16 @@ def create_params(
         "vcpus": vcpus,
         "metadata": dict(metadata) if metadata else None,
         "timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds"),
+        "idle": idle_params(pause_after_seconds, park_after_seconds) or None,
+    }
+    return {k: v for k, v in optional.items() if v is not None}
+
+
+def idle_params(pause_after_seconds: Optional[float], park_after_seconds: Optional[float]) -> Dict[str, Any]:
+    """The `vm.set_idle` parameters (wire.md); None is never."""
+    optional = {
+        "pause_after_ms": execs.milliseconds(pause_after_seconds, "pause_after_seconds"),
+        "park_after_ms": execs.milliseconds(park_after_seconds, "park_after_seconds"),
     }
     return {k: v for k, v in optional.items() if v is not None}
 
@@ -100,6 +112,8 @@ class Sandbox:
         vcpus: Optional[int] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
+        pause_after_seconds: Optional[float] = None,
+        park_after_seconds: Optional[float] = None,
         key: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> "Sandbox":
@@ -110,6 +124,7 @@ class Sandbox:
         it unless allow_secrets is given. name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
         ttl_seconds: how long it may live, counted from ready; at most 30 days. memory_mib, vcpus: the template's if not
         given. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
+        pause_after_seconds, park_after_seconds: what becomes of it while nobody uses it, see `set_idle`.
         key: makes the call idempotent: the same key again gives the same VM. Without it the VM is ended when this
         process vanishes before the call returns.
 
@@ -117,7 +132,8 @@ class Sandbox:
         last lines), StartFailed, Timeout, Busy, QuotaExceeded, Invalid.
         """
         client = client or default_client()
-        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets)
+        params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets,
+                               pause_after_seconds, park_after_seconds)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
@@ -214,12 +230,27 @@ class Sandbox:
         return SnapshotInfo.from_wire(fields)
 
     def pause(self) -> None:
-        """Let the VM stand still: its memory is kept, its TTL runs on. Calls to it raise WrongState meanwhile."""
+        """Let the VM stand still until `resume`: its memory is kept, its TTL runs on. Calls to it raise WrongState meanwhile."""
         self._client.call("vm.pause", vm=self.id)
 
     def resume(self) -> None:
-        """Let a paused VM go on."""
+        """Let a paused VM go on, or wake a parked one."""
         self._client.call("vm.resume", vm=self.id)
+
+    def park(self) -> None:
+        """Write the VM to the disk and free its memory; it keeps id, name, commands and TTL, and wakes by itself at the next call.
+
+        Calls that are open raise OutcomeUnknown; commands live on, and can be attached by id. Parking a parked VM succeeds. A call that cannot
+        wake it, for want of memory say (Busy, QuotaExceeded), leaves it parked.
+        """
+        self._client.call("vm.park", vm=self.id, timeout_seconds=float("inf"))
+
+    def set_idle(self, *, pause_after_seconds: Optional[float] = None, park_after_seconds: Optional[float] = None) -> None:
+        """Let the VM be paused, and parked, when nobody has used it for so long (at least 1 s); None: never.
+
+        It is used while a call to it is open or a process lives in it that somebody started. It goes on by itself at the next call.
+        """
+        self._client.call("vm.set_idle", idle_params(pause_after_seconds, park_after_seconds), vm=self.id)
 
     def ping(self) -> None:
         """Ask the VM's agent for a sign of life."""
