@@ -137,22 +137,23 @@ static int mount_disk(const char *disk)
 }
 
 /*
- * Make the image on this disk the root, with a tmpfs over it for all that is written. It is mounted over the initramfs,
- * which no path leads to any more: the agent goes on running from there, and what it had mounted so far (/dev) is moved
+ * Make the image on this disk, or the initramfs itself where there is none, the root, with what is written over it: a tmpfs, or
+ * the file system on the disk upper. It is mounted over the initramfs, which no path leads to any more: the agent goes on running from there, and what it had mounted so far (/dev) is moved
  * along by binding it. Until the last step the old root is as it was, and boot goes on there when one fails.
  */
-static void switch_root(const char *disk)
+static void switch_root(const char *disk, const char *upper)
 {
 	const char *step = NULL;
 
 	mkdir(ROOT_DISK, 0755);
 	mkdir(ROOT_OVER, 0755);
 	mkdir(ROOT_NEW, 0755);
-	if (mount_disk(disk) < 0)
+	if ((disk ? mount_disk(disk) : mount("/", ROOT_DISK, NULL, MS_BIND, NULL)) < 0)
 		step = "mount";
-	else if (mount("tmpfs", ROOT_OVER, "tmpfs", 0, "mode=755,size=50%") < 0 ||
+	else if ((upper ? mount(upper, ROOT_OVER, "ext4", MS_NOATIME, NULL)
+			: mount("tmpfs", ROOT_OVER, "tmpfs", 0, "mode=755,size=50%")) < 0 ||
 		 mkdir(ROOT_OVER "/upper", 0755) < 0 || mkdir(ROOT_OVER "/work", 0755) < 0)
-		step = "tmpfs";
+		step = "upper";
 	else if (mount("overlay", ROOT_NEW, "overlay", 0,
 		       "lowerdir=" ROOT_DISK ",upperdir=" ROOT_OVER "/upper,workdir=" ROOT_OVER
 		       "/work") < 0)
@@ -167,8 +168,8 @@ static void switch_root(const char *disk)
 			step = "switch";
 	}
 	if (step)
-		boot_failed("root disk %s: %s", disk, step);
-	root_in_memory = !step;
+		boot_failed("root disk: %s", step);
+	root_in_memory = !step && !upper;
 }
 
 /* The signature of QEMU's emulation, where a hypervisor has its own (QEMU, target/i386/cpu.c; Linux, asm/hypervisor.h). */
@@ -323,11 +324,12 @@ void boot_early(void)
 
 void boot(void)
 {
-	const char *disk = getenv("hutch_root"); /* the kernel hands its unknown parameters on */
+	/* The kernel hands its unknown parameters on. */
+	const char *disk = getenv("hutch_root"), *upper = getenv("hutch_disk");
 
-	if (disk) {
+	if (disk || upper) {
 		boot_modules(true);
-		switch_root(disk);
+		switch_root(disk, upper);
 	}
 	for (size_t i = 0; i < sizeof(mounts) / sizeof(*mounts); i++)
 		mount_one(&mounts[i]);

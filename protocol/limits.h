@@ -56,6 +56,8 @@
 #define HUTCH_MAX_CPU_PERCENT	      100000u
 #define HUTCH_MIN_MEMORY_MIB	      64u
 #define HUTCH_MAX_MEMORY_MIB	      65536u
+#define HUTCH_MIN_DISK_MIB	      16u
+#define HUTCH_MAX_DISK_MIB	      65536u
 #define HUTCH_MAX_VCPUS		      32u
 #define HUTCH_MAX_SIGNAL	      64u
 #define HUTCH_MAX_HOSTNAME	      64u

@@ -97,6 +97,7 @@ int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct
 	mp_get_uint(&r, "timeout_ms", 1, HUTCH_MAX_BOOT_TIMEOUT_MS, &m->timeout_ms);
 	mp_get_u32(&r, "memory_mib", HUTCH_MIN_MEMORY_MIB, HUTCH_MAX_MEMORY_MIB, &m->memory_mib);
 	mp_get_u32(&r, "vcpus", 1, HUTCH_MAX_VCPUS, &m->vcpus);
+	mp_get_u32(&r, "disk_mib", HUTCH_MIN_DISK_MIB, HUTCH_MAX_DISK_MIB, &m->disk_mib);
 	get_metadata(&r, &m->metadata, &m->metadata_pairs);
 	get_idle_map(m, &r);
 	return mp_ok(&r) ? 0 : -1;
@@ -123,6 +124,7 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 		mp_kv_uint_unless(out, "timeout_ms", m->timeout_ms, 0);
 	mp_kv_uint_unless(out, "memory_mib", m->memory_mib, 0);
 	mp_kv_uint_unless(out, "vcpus", m->vcpus, 0);
+	mp_kv_uint_unless(out, "disk_mib", m->disk_mib, 0);
 	if (m->idle.pause_after_ms || m->idle.park_after_ms) {
 		mp_key(out, "idle");
 		mp_map_begin(out);

@@ -17,7 +17,7 @@ struct vm_create {
 	char snapshot[HUTCH_MAX_SNAPSHOT_NAME + 1]; /* empty: none */
 	bool cold, secrets;
 	uint64_t ttl_ms, timeout_ms;
-	uint32_t memory_mib, vcpus; /* 0: the template's */
+	uint32_t memory_mib, vcpus, disk_mib; /* 0: the template's */
 	char **metadata;	    /* NULL-terminated pairs key, value */
 	size_t metadata_pairs;
 	struct vm_idle idle;

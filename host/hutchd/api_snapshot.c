@@ -49,7 +49,7 @@ static void put_files(struct mp_buf *b, const struct image *im, int dirfd)
 
 	mp_key(b, "files");
 	mp_array_begin(b);
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		image_file_name(i, name);
 		if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			st.st_blocks = 0;
@@ -75,6 +75,7 @@ static void put_snapshot(struct mp_buf *b, struct broker *broker, const struct i
 	mp_kv_str(b, "template", im->template_name);
 	mp_kv_uint(b, "memory_mib", im->traits.memory_mib);
 	mp_kv_uint(b, "vcpus", im->traits.vcpus);
+	mp_kv_uint_unless(b, "disk_mib", im->disk_mib, 0);
 	mp_kv_bool(b, "secrets", im->secrets);
 	mp_kv_str(b, "vm", im->vm);
 	mp_kv_uint(b, "generation", im->generation);

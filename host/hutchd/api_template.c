@@ -43,6 +43,7 @@ static void put_template(struct mp_buf *b, struct broker *broker, const struct t
 	mp_kv_str(b, "kernel", t->kernel_version);
 	mp_kv_uint(b, "memory_mib", t->memory_mib);
 	mp_kv_uint(b, "vcpus", t->vcpus);
+	mp_kv_uint_unless(b, "disk_mib", t->disk_mib, 0);
 	put_snapshot(b, broker, t);
 	mp_map_end(b);
 }

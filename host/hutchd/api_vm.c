@@ -129,6 +129,7 @@ void api_put_vm(struct mp_buf *b, const struct vm *vm, bool brief)
 	mp_kv_str(b, "template", r->template_name);
 	mp_kv_uint(b, "memory_mib", r->memory_mib);
 	mp_kv_uint(b, "vcpus", r->vcpus);
+	mp_kv_uint_unless(b, "disk_mib", r->disk_mib, 0);
 	mp_kv_uint(b, "owner_uid", r->owner_uid);
 	if (r->process.pid > 0 && vm->state != VM_DEAD)
 		mp_kv_uint(b, "pid", (uint64_t)r->process.pid);

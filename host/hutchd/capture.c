@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/hutchd/capture_disk.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
@@ -124,20 +125,6 @@ void capture_abort(struct vm *vm)
 	finish(c, &err);
 }
 
-/* What the VM is from here on; the record is what a next broker goes by. */
-static void settle(struct capture *c)
-{
-	struct vm *vm = c->vm;
-
-	if (c->mode == CAPTURE_PAUSE && !c->failure.kind)
-		stay_paused(c);
-	else if (vm->r.step == STEP_CAPTURING && (c->mode != CAPTURE_LAST || c->failure.kind))
-		vm->r.step = STEP_RUNNING;
-	vm_save(vm);
-	c->pause_us = clock_us() - c->begun_us;
-	finish(c, c->failure.kind ? &c->failure : NULL);
-}
-
 static void fail(struct capture *c, const struct hutch_error *err, const char *what)
 {
 	if (c->failure.kind)
@@ -145,6 +132,25 @@ static void fail(struct capture *c, const struct hutch_error *err, const char *w
 	c->failure = *err;
 	hutch_error_prefix(&c->failure, "VM %s: %s", c->vm->r.id, what);
 	log_warn(c->vm->object, "%s: %s", what, err->message);
+}
+
+/* What the VM is from here on; the record is what a next broker goes by. */
+static void settle(struct capture *c)
+{
+	struct vm *vm = c->vm;
+	struct hutch_error err;
+
+	hutch_error_clear(&err);
+	if (c->mode == CAPTURE_PAUSE && !c->failure.kind)
+		stay_paused(c);
+	else if (vm->r.step == STEP_CAPTURING && (c->mode != CAPTURE_LAST || c->failure.kind))
+		vm->r.step = STEP_RUNNING;
+	vm_save(vm);
+	c->pause_us = clock_us() - c->begun_us;
+	capture_disk_settle(c);
+	if (c->mode != CAPTURE_PAUSE && !c->failure.kind && capture_disk_link(c, &err) < 0)
+		fail(c, &err, "its disk cannot be captured");
+	finish(c, c->failure.kind ? &c->failure : NULL);
 }
 
 /* It may be held, and the connection that could tell it to go on is lost: its hello comes. */
@@ -222,6 +228,12 @@ static void go_on(struct capture *c)
 	c->resumed = true;
 }
 
+static void saved(struct capture *c)
+{
+	if (--c->saving == 0)
+		go_on(c);
+}
+
 static void on_captured(void *arg, const struct hutch_error *err, const struct vmm_captured *got)
 {
 	struct vm *vm = arg;
@@ -240,7 +252,14 @@ static void on_captured(void *arg, const struct hutch_error *err, const struct v
 			 (unsigned long long)got->bytes >> 10, (unsigned long long)got->extents,
 			 (unsigned long long)got->memory_us, (unsigned long long)got->device_us);
 	}
-	go_on(c);
+	saved(c);
+}
+
+static void on_frozen(struct capture *c, const struct hutch_error *err)
+{
+	if (err)
+		fail(c, err, "its disk cannot be frozen");
+	saved(c);
 }
 
 static void save(struct capture *c)
@@ -252,10 +271,14 @@ static void save(struct capture *c)
 					  .below = c->vm->r.layers,
 					  .whole = c->extents_fd < 0};
 
-	if (c->mode == CAPTURE_PAUSE)
-		go_on(c);
-	else
-		vmm_capture(c->vm->vmm, &to, on_captured, c->vm);
+	c->saving = c->disk.wanted ? 2 : 1;
+	if (c->mode == CAPTURE_PAUSE) {
+		saved(c);
+		return;
+	}
+	if (c->disk.wanted)
+		capture_disk_freeze(c, on_frozen);
+	vmm_capture(c->vm->vmm, &to, on_captured, c->vm);
 }
 
 static void on_stopped(void *arg, const struct hutch_error *err)
@@ -415,6 +438,7 @@ static int describe(struct capture *c, const struct image *from)
 				  vm->r.template_name, &c->failure) < 0 ||
 		    snapshot_root(vm->b, &tpl, &im->root) < 0)
 			return -1;
+		tpl.disk_mib = vm->r.disk_mib;
 		vmm_traits_get(&im->traits, vm->b->launcher, &tpl, vm->r.accel, vm->r.memory_mib,
 			       vm->r.vcpus);
 		snapshot_host_kernel(im->host_kernel, sizeof(im->host_kernel));
@@ -446,6 +470,16 @@ static void forget_digests(struct image *im, bool whole)
 	}
 }
 
+/* What it shares with the image that its VM goes on from, if there is one. */
+static int link_files(struct capture *c, const struct image *from, int image_fd, bool whole,
+		      struct hutch_error *err)
+{
+	if (!from)
+		return 0;
+	return whole ? image_link_disk(from, image_fd, c->dirfd, err)
+		     : image_link(from, image_fd, c->dirfd, false, err);
+}
+
 /* Everything that can be done before the pause. */
 static int set_up(struct capture *c, struct hutch_error *err)
 {
@@ -467,8 +501,9 @@ static int set_up(struct capture *c, struct hutch_error *err)
 	c->dirfd = dir_make(vm->rundir_fd, VM_CAPTURE_DIR);
 	if (c->im && c->dirfd >= 0 && (image_fd < 0 || from) && describe(c, from) == 0) {
 		forget_digests(c->im, whole);
-		if ((whole || image_link(from, image_fd, c->dirfd, false, err) == 0) &&
-		    make_files(c, whole) == 0 && image_save(c->im, c->dirfd, false) == 0)
+		if (capture_disk_begin(c, err) == 0 &&
+		    link_files(c, from, image_fd, whole, err) == 0 && make_files(c, whole) == 0 &&
+		    image_save(c->im, c->dirfd, false) == 0)
 			rc = 0;
 	}
 	if (rc < 0 && c->failure.kind)
@@ -518,7 +553,7 @@ static void on_ahead(void *arg, const struct hutch_error *err, const struct vmm_
 	hold(vm->capture);
 }
 
-static void begin(struct capture *c)
+static void save_or_hold(struct capture *c)
 {
 	if (c->was_paused) {
 		c->begun_us = clock_us();
@@ -528,6 +563,24 @@ static void begin(struct capture *c)
 	} else {
 		hold(c);
 	}
+}
+
+static void on_disk_ready(struct capture *c, const struct hutch_error *err)
+{
+	if (!err) {
+		save_or_hold(c);
+		return;
+	}
+	fail(c, err, "its disk cannot be frozen");
+	settle(c);
+}
+
+static void begin(struct capture *c)
+{
+	if (c->disk.busy)
+		capture_disk_prepare(c, on_disk_ready);
+	else
+		save_or_hold(c);
 }
 
 struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_done *done, void *arg,

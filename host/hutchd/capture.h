@@ -2,8 +2,8 @@
 /*
  * A VM stands still, and what it is at that instant is kept: for forks, snapshots, pauses.
  *
- *   (what can be written ahead is) -> snapshot.prepare (the user's processes frozen, the agent held) -> VMM stopped -> memory and devices written
- *   -> VMM goes on, snapshot.resume
+ *   (what can be written ahead is) -> snapshot.prepare (the user's processes frozen, the agent held) -> VMM stopped -> memory and devices written,
+ *   the disk's top frozen -> VMM goes on, snapshot.resume
  *
  * The image comes into being in the run directory, as VM_CAPTURE_DIR: layers of before by links, a new layer over them. The
  * record says "capturing" before the first step; a broker that finds it so lets the VM go on and removes the directory.
@@ -48,6 +48,12 @@ struct capture {
 	struct guest_link *link; /* the connection that holds the agent */
 	struct guest_call *call;
 	int data_fd, extents_fd, device_fd;
+	unsigned saving; /* memory, disk: those that are not done */
+	struct {
+		bool busy; /* something is to be done before the pause */
+		bool wanted, prepared, frozen;
+		void (*next)(struct capture *c, const struct hutch_error *err);
+	} disk;			    /* capture_disk.c's */
 	struct hutch_error failure; /* kind HUTCH_OK: none */
 	bool continued, resumed;
 };

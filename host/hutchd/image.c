@@ -42,12 +42,25 @@ static const struct json_member members[] = {
 	MEMBER(U64, "created_ms", created_ms),
 	MEMBER(BOOL, "secrets", secrets),
 	MEMBER(U32, "layers", nlayers),
+	JSON_OPTIONAL(U32, struct image, "disk_mib", disk_mib),
+	JSON_OPTIONAL(U32, struct image, "disk_layers", disk_layers),
 };
 #define MEMBERS (sizeof(members) / sizeof(members[0]))
 
-unsigned image_files(const struct image *im)
+static bool has_file(const struct image *im, unsigned file)
 {
-	return IMAGE_FILE_LAYERS + 2 * im->nlayers;
+	if (file >= IMAGE_FILE_LAYERS)
+		return file < IMAGE_FILE_LAYERS + 2 * im->nlayers;
+	if (file >= IMAGE_FILE_DISK_LAYERS)
+		return file < IMAGE_FILE_DISK_LAYERS + im->disk_layers;
+	return file != IMAGE_FILE_DISK || im->disk_mib > 0;
+}
+
+unsigned image_next(const struct image *im, unsigned file)
+{
+	while (file < IMAGE_MAX_FILES && !has_file(im, file))
+		file++;
+	return file;
 }
 
 void image_file_name(unsigned file, char out[IMAGE_FILE_NAME])
@@ -58,8 +71,14 @@ void image_file_name(unsigned file, char out[IMAGE_FILE_NAME])
 		snprintf(out, IMAGE_FILE_NAME, IMAGE_MEMORY);
 	else if (file == IMAGE_FILE_DEVICE)
 		snprintf(out, IMAGE_FILE_NAME, IMAGE_DEVICE);
+	else if (file == IMAGE_FILE_DISK)
+		snprintf(out, IMAGE_FILE_NAME, IMAGE_DISK);
+	else if (file < IMAGE_FILE_LAYERS)
+		snprintf(out, IMAGE_FILE_NAME, IMAGE_DISK "-%u",
+			 (file - IMAGE_FILE_DISK_LAYERS) % VMM_MAX_DISK_LAYERS);
 	else
-		snprintf(out, IMAGE_FILE_NAME, file % 2 == 0 ? "layer-%u" : "extents-%u",
+		snprintf(out, IMAGE_FILE_NAME,
+			 (file - IMAGE_FILE_LAYERS) % 2 == 0 ? "layer-%u" : "extents-%u",
 			 layer % VMM_MAX_LAYERS);
 }
 
@@ -68,7 +87,7 @@ static json_t *digests_json(const struct image *im)
 	json_t *o = json_object();
 	char name[IMAGE_FILE_NAME];
 
-	for (unsigned i = 0; i < image_files(im) && o; i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES && o; i++) {
 		image_file_name(i, name);
 		if (json_object_set_new(o, name, json_string(im->digests[i])) < 0) {
 			json_decref(o);
@@ -108,7 +127,7 @@ static int get_digests(struct image *im, const json_t *o, struct hutch_error *er
 {
 	char name[IMAGE_FILE_NAME];
 
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		const char *s;
 
 		image_file_name(i, name);
@@ -128,6 +147,10 @@ static int parse(struct image *im, const json_t *o, struct hutch_error *err)
 		return -1;
 	if (im->nlayers > VMM_MAX_LAYERS)
 		return json_member_wrong(IMAGE_MANIFEST, "layers", err);
+	if (im->disk_mib > VMM_MAX_DISK_MIB)
+		return json_member_wrong(IMAGE_MANIFEST, "disk_mib", err);
+	if (im->disk_layers > (im->disk_mib ? VMM_MAX_DISK_LAYERS : 0))
+		return json_member_wrong(IMAGE_MANIFEST, "disk_layers", err);
 	return get_digests(im, json_object_get(o, "sha256"), err);
 }
 
@@ -170,7 +193,7 @@ int image_link(const struct image *im, int from, int to, bool all, struct hutch_
 {
 	char name[IMAGE_FILE_NAME];
 
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		if (i == IMAGE_FILE_DEVICE && !all)
 			continue;
 		image_file_name(i, name);
@@ -178,6 +201,18 @@ int image_link(const struct image *im, int from, int to, bool all, struct hutch_
 			return -1;
 	}
 	return all ? link_one(from, to, IMAGE_MANIFEST, err) : 0;
+}
+
+int image_link_disk(const struct image *im, int from, int to, struct hutch_error *err)
+{
+	char name[IMAGE_FILE_NAME];
+
+	for (unsigned i = IMAGE_FILE_DISK; (i = image_next(im, i)) < IMAGE_FILE_LAYERS; i++) {
+		image_file_name(i, name);
+		if (link_one(from, to, name, err) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 static int *fd_of(struct image_fds *fds, unsigned file)
@@ -188,8 +223,12 @@ static int *fd_of(struct image_fds *fds, unsigned file)
 		return &fds->memory;
 	if (file == IMAGE_FILE_DEVICE)
 		return &fds->device;
+	if (file == IMAGE_FILE_DISK)
+		return &fds->disk;
+	if (file < IMAGE_FILE_LAYERS)
+		return &fds->disk_fds[file - IMAGE_FILE_DISK_LAYERS];
 	layer = &fds->layers[(file - IMAGE_FILE_LAYERS) / 2];
-	return file % 2 == 0 ? &layer->data_fd : &layer->extents_fd;
+	return (file - IMAGE_FILE_LAYERS) % 2 == 0 ? &layer->data_fd : &layer->extents_fd;
 }
 
 int image_open(const struct image *im, int dirfd, struct image_fds *fds, struct hutch_error *err)
@@ -197,10 +236,12 @@ int image_open(const struct image *im, int dirfd, struct image_fds *fds, struct 
 	char name[IMAGE_FILE_NAME];
 	struct stat st;
 
-	*fds = (struct image_fds){.nlayers = im->nlayers};
-	for (unsigned i = 0; i < image_files(im); i++)
+	*fds = (struct image_fds){.nlayers = im->nlayers,
+				  .disk = -1,
+				  .disk_layers = im->disk_layers};
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++)
 		*fd_of(fds, i) = -1;
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		int *fd = fd_of(fds, i);
 
 		image_file_name(i, name);
@@ -218,10 +259,15 @@ int image_open(const struct image *im, int dirfd, struct image_fds *fds, struct 
 
 void image_close(struct image_fds *fds)
 {
-	unsigned count = IMAGE_FILE_LAYERS + 2 * fds->nlayers;
-
-	for (unsigned i = 0; i < count; i++)
-		fd_close(fd_of(fds, i));
+	fd_close(&fds->memory);
+	fd_close(&fds->device);
+	fd_close(&fds->disk);
+	for (unsigned i = 0; i < fds->disk_layers; i++)
+		fd_close(&fds->disk_fds[i]);
+	for (unsigned i = 0; i < fds->nlayers; i++) {
+		fd_close(&fds->layers[i].data_fd);
+		fd_close(&fds->layers[i].extents_fd);
+	}
 }
 
 uint64_t image_bytes(const struct image *im, int dirfd, uint64_t *own)
@@ -230,7 +276,7 @@ uint64_t image_bytes(const struct image *im, int dirfd, uint64_t *own)
 	char name[IMAGE_FILE_NAME];
 	struct stat st;
 
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		image_file_name(i, name);
 		if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;

@@ -6,6 +6,7 @@
  *   memory                the base: all of the guest's RAM, sparse
  *   layer-N, extents-N    what was changed above it, oldest first (vmm.h)
  *   device                the state of the devices
+ *   disk, disk-N          of a VM with a writable disk: its base, and the overlays over that, the lowest first (vmm_disk.h)
  *
  * Files are written once and then shared by hard links: of a snapshot, of the VMs that go on from it (their run directory's
  * "image"), of what is forked from those. The file system counts the users; deleting a directory is all there is to
@@ -25,9 +26,17 @@
 #define IMAGE_MEMORY   "memory"
 #define IMAGE_DEVICE   "device"
 
-/* The files by number: memory, device, layer-0, extents-0, layer-1, ... */
-enum { IMAGE_FILE_MEMORY, IMAGE_FILE_DEVICE, IMAGE_FILE_LAYERS };
-#define IMAGE_MAX_FILES (IMAGE_FILE_LAYERS + 2 * VMM_MAX_LAYERS)
+#define IMAGE_DISK "disk"
+
+/* The files by number: memory, device, disk, disk-0, ... , layer-0, extents-0, layer-1, ... */
+enum {
+	IMAGE_FILE_MEMORY,
+	IMAGE_FILE_DEVICE,
+	IMAGE_FILE_DISK,
+	IMAGE_FILE_DISK_LAYERS,
+	IMAGE_FILE_LAYERS = IMAGE_FILE_DISK_LAYERS + VMM_MAX_DISK_LAYERS,
+	IMAGE_MAX_FILES = IMAGE_FILE_LAYERS + 2 * VMM_MAX_LAYERS
+};
 
 /* The template's root disk, which is no part of the image: it must still be that file. */
 struct image_root {
@@ -52,10 +61,13 @@ struct image {
 	uint64_t created_ms; /* unix time */
 	bool secrets;
 	uint32_t nlayers;
+	uint32_t disk_mib; /* 0: no disk, and no layers of one */
+	uint32_t disk_layers;
 	char digests[IMAGE_MAX_FILES][DIGEST_HEX + 1]; /* by file number; empty: not taken yet */
 };
 
-unsigned image_files(const struct image *im);
+/* The number of its first file from number file on; IMAGE_MAX_FILES: there is none. */
+unsigned image_next(const struct image *im, unsigned file);
 #define IMAGE_FILE_NAME 16u
 void image_file_name(unsigned file, char out[IMAGE_FILE_NAME]);
 
@@ -70,11 +82,17 @@ int image_save(const struct image *im, int dirfd, bool sync);
  */
 int image_link(const struct image *im, int from, int to, bool all, struct hutch_error *err);
 
+/* Those of its disk alone. */
+int image_link_disk(const struct image *im, int from, int to, struct hutch_error *err);
+
 /* All files, read only, as vmm_start wants them. */
 struct image_fds {
 	int memory, device;
 	uint32_t nlayers;
 	struct vmm_layer layers[VMM_MAX_LAYERS];
+	int disk; /* -1: none */
+	uint32_t disk_layers;
+	int disk_fds[VMM_MAX_DISK_LAYERS];
 };
 /* -1 with HUTCH_E_INVALID that names the file; nothing is open then. */
 int image_open(const struct image *im, int dirfd, struct image_fds *fds, struct hutch_error *err);

@@ -73,10 +73,14 @@ static bool get_member(const json_t *v, const struct json_member *m, void *at)
 int json_get_members(const json_t *o, void *to, const struct json_member *members, size_t count,
 		     const char *file, struct hutch_error *err)
 {
-	for (size_t i = 0; i < count; i++)
-		if (!get_member(json_object_get(o, members[i].name), &members[i],
-				(char *)to + members[i].offset))
+	for (size_t i = 0; i < count; i++) {
+		const json_t *v = json_object_get(o, members[i].name);
+
+		if (!v && members[i].optional)
+			continue;
+		if (!get_member(v, &members[i], (char *)to + members[i].offset))
 			return json_member_wrong(file, members[i].name, err);
+	}
 	return 0;
 }
 

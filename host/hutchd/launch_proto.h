@@ -16,6 +16,7 @@
 #define HUTCH_HOST_LAUNCH_PROTO_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "host/hutchd/cgroup.h"
@@ -29,8 +30,12 @@
 #define VMM_MAX_MEMORY_MIB 65536u
 #define VMM_MAX_VCPUS	   32u
 #define VMM_MIN_CID	   3u
-/* Memory layers over a base. Their descriptors travel in one message, which takes 253 (SCM_MAX_FD). */
+#define VMM_MIN_DISK_MIB   HUTCH_MIN_DISK_MIB
+#define VMM_MAX_DISK_MIB   HUTCH_MAX_DISK_MIB
+/* Memory layers over a base. Their descriptors travel in one message, which takes 240 (FD_MAX_PASSED). */
 #define LAUNCH_MAX_LAYERS 100u
+/* Overlays of a writable disk, its VM's own included. */
+#define LAUNCH_MAX_DISK_LAYERS 33u
 
 /* A VMM's fixed descriptors; 0 is /dev/null, 1 and 2 are vmm.log. */
 enum vmm_fd {
@@ -45,7 +50,9 @@ enum vmm_fd {
 	VMM_FD_ROOT = 10,   /* the root disk, read only; a template may have none */
 	VMM_FD_BASE = 11,   /* restored: its memory's base, read only */
 	VMM_FD_DEVICE = 12, /* restored: a pipe that holds its devices' state */
-	VMM_FD_LAYERS = 13, /* restored: data and extents of each layer, the oldest first */
+	VMM_FD_DISK = 13,   /* the writable disk: its base, then its overlays, the lowest first */
+	/* restored: data and extents of each layer, the oldest first */
+	VMM_FD_LAYERS = VMM_FD_DISK + 1 + LAUNCH_MAX_DISK_LAYERS,
 	VMM_FD_END = VMM_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS
 };
 
@@ -70,7 +77,8 @@ enum launch_spawn_fd {
 	SPAWN_FD_BASE = LAUNCH_SPAWN_FDS,
 	SPAWN_FD_DEVICE,
 	SPAWN_FD_LAYERS, /* data, extents; as many pairs as there are layers */
-	LAUNCH_MAX_FDS = SPAWN_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS
+	/* With disk_layers, behind all of these: the base, and the overlays. */
+	LAUNCH_MAX_FDS = SPAWN_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS + 1 + LAUNCH_MAX_DISK_LAYERS
 };
 
 #define LAUNCH_TIED    0x1u /* the VMM is killed when the launcher ends (probes) */
@@ -93,8 +101,17 @@ struct launch_spawn {
 	uint32_t layers;
 	uint32_t uid;	/* the VMM's own, of the launcher's range; 0: its first one (jail.h) */
 	uint32_t start; /* the number of this one in its run directory; 0: the first */
+	uint32_t disk_layers; /* overlays of the writable disk; 0: it has none */
+	uint32_t disk_top;    /* the number of the last one, which is the VM's own (vmm_disk.h) */
 	uint64_t deadline_ms;
 };
+
+/* The index of the writable disk's first descriptor. */
+static inline size_t launch_disk_fd(const struct launch_spawn *s)
+{
+	return s->flags & LAUNCH_RESTORE ? SPAWN_FD_LAYERS + 2 * (size_t)s->layers
+					 : LAUNCH_SPAWN_FDS;
+}
 
 /*
  * REAP: end what is left of a VM, the process itself included, remove its cgroup, and tell how that process ended. TIDY: the
@@ -145,8 +162,8 @@ struct launch_hello {
 static_assert(sizeof(((struct launch_spawn *)0)->id) > HUTCH_UUID_LEN, "an id fits");
 static_assert(sizeof(((struct launch_spawn *)0)->template_name) > HUTCH_MAX_TEMPLATE_NAME,
 	      "a name fits");
-static_assert(sizeof(struct launch_spawn) == 856, "no hidden padding");
-static_assert(sizeof(struct launch_request) == 872, "no hidden padding");
+static_assert(sizeof(struct launch_spawn) == 864, "no hidden padding");
+static_assert(sizeof(struct launch_request) == 880, "no hidden padding");
 static_assert(sizeof(struct launch_reply) == 336, "no hidden padding");
 static_assert(sizeof(struct launch_hello) == 328 + 168 + 168, "no hidden padding");
 

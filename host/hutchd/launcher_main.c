@@ -174,9 +174,7 @@ static bool name_ok(const char *name, size_t size)
 /* How many descriptors come with it. */
 static size_t fds_of(const struct launch_spawn *s)
 {
-	if (!(s->flags & LAUNCH_RESTORE))
-		return LAUNCH_SPAWN_FDS;
-	return SPAWN_FD_LAYERS + 2 * (size_t)s->layers;
+	return launch_disk_fd(s) + (s->disk_layers ? 1 + (size_t)s->disk_layers : 0);
 }
 
 static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
@@ -185,8 +183,9 @@ static bool request_ok(const struct launch_request *r, size_t len, size_t nfds)
 		return false;
 	switch (r->op) {
 	case LAUNCH_SPAWN:
-		return r->spawn.layers <= LAUNCH_MAX_LAYERS && nfds == fds_of(&r->spawn) &&
-		       id_ok(r->spawn.id, sizeof(r->spawn.id)) &&
+		return r->spawn.layers <= LAUNCH_MAX_LAYERS &&
+		       r->spawn.disk_layers <= LAUNCH_MAX_DISK_LAYERS &&
+		       nfds == fds_of(&r->spawn) && id_ok(r->spawn.id, sizeof(r->spawn.id)) &&
 		       name_ok(r->spawn.template_name, sizeof(r->spawn.template_name)) &&
 		       name_ok(r->spawn.kernel, sizeof(r->spawn.kernel)) &&
 		       name_ok(r->spawn.initramfs, sizeof(r->spawn.initramfs)) &&

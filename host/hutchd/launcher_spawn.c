@@ -143,6 +143,8 @@ static int open_image(const struct launcher_setup *setup, const struct launch_sp
 		for (unsigned i = 0; i < 2 * req->layers; i++)
 			image->fds[VMM_FD_LAYERS + i] = fds[SPAWN_FD_LAYERS + i];
 	}
+	for (unsigned i = 0; req->disk_layers && i <= req->disk_layers; i++)
+		image->fds[VMM_FD_DISK + i] = fds[launch_disk_fd(req) + i];
 	image->fds[STDIN_FILENO] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	image->fds[VMM_FD_VHOST] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (image->fds[STDIN_FILENO] < 0 || image->fds[VMM_FD_VHOST] < 0)

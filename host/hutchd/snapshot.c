@@ -330,7 +330,8 @@ void snapshot_template(const struct image *im, struct template *tpl)
 	*tpl = (struct template){.kernel = "none",
 				 .initramfs = "none",
 				 .memory_mib = im->traits.memory_mib,
-				 .vcpus = im->traits.vcpus};
+				 .vcpus = im->traits.vcpus,
+				 .disk_mib = im->disk_mib};
 	snprintf(tpl->name, sizeof(tpl->name), "%s", im->template_name);
 	snprintf(tpl->root, sizeof(tpl->root), "%s", im->root.file);
 }

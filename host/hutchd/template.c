@@ -125,6 +125,20 @@ static int read_digests(struct template *t, const json_t *root, struct hutch_err
 	return 0;
 }
 
+/* Both or none: a VM without is given nothing to write to but its memory. */
+static int read_disk(struct template *t, const json_t *root, struct hutch_error *err)
+{
+	uint64_t mib = 0;
+
+	if (get_file_if_any(root, t->name, "disk", t->disk, sizeof(t->disk), err) < 0)
+		return -1;
+	if (t->disk[0] && get_number(root, t->name, "disk_mib", VMM_MIN_DISK_MIB, VMM_MAX_DISK_MIB,
+				     &mib, err) < 0)
+		return -1;
+	t->disk_mib = (uint32_t)mib;
+	return 0;
+}
+
 static int read_fields(struct template *t, const json_t *root, struct hutch_error *err)
 {
 	uint64_t version, memory = 0, vcpus = 0;
@@ -134,6 +148,7 @@ static int read_fields(struct template *t, const json_t *root, struct hutch_erro
 	    get_file(root, t->name, "kernel", t->kernel, sizeof(t->kernel), err) < 0 ||
 	    get_file(root, t->name, "initramfs", t->initramfs, sizeof(t->initramfs), err) < 0 ||
 	    get_file_if_any(root, t->name, "root", t->root, sizeof(t->root), err) < 0 ||
+	    read_disk(t, root, err) < 0 ||
 	    get_text(root, t->name, "cmdline", "", t->cmdline, sizeof(t->cmdline), err) < 0 ||
 	    get_text(root, t->name, "kernel_version", "", t->kernel_version,
 		     sizeof(t->kernel_version), err) < 0 ||
@@ -156,10 +171,18 @@ static void read_created(struct template *t, int dir)
 				(uint64_t)st.st_mtim.tv_nsec / 1000000;
 }
 
+/* A sparse file, such as a blank disk, takes less than its size. */
+static uint64_t bytes_of(const struct stat *st)
+{
+	uint64_t taken = (uint64_t)st->st_blocks * 512, size = (uint64_t)st->st_size;
+
+	return taken < size ? taken : size;
+}
+
 /* What it names must be there; the sizes of all files are added up. */
 static int check_files(struct template *t, int dir, struct hutch_error *err)
 {
-	const char *const names[] = {t->kernel, t->initramfs, t->root};
+	const char *const names[] = {t->kernel, t->initramfs, t->root, t->disk};
 	int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
 	DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
 	struct dirent *e;
@@ -172,7 +195,7 @@ static int check_files(struct template *t, int dir, struct hutch_error *err)
 	}
 	while ((e = readdir(d)) != NULL)
 		if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-			t->bytes += (uint64_t)st.st_size;
+			t->bytes += bytes_of(&st);
 	closedir(d);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!names[i][0])

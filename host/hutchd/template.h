@@ -22,6 +22,8 @@ struct template {
 	char initramfs[64];
 	char root[64]; /* image of the read-only root disk; empty: the initramfs is the root */
 	char digests[TEMPLATE_FILES][65]; /* SHA-256 by enum template_file; empty: not recorded */
+	char disk[64]; /* base of the writable disk, a file system with nothing in it; empty: none */
+	uint32_t disk_mib;	    /* its size */
 	char cmdline[512];	    /* kernel parameters beyond what the launcher sets */
 	char kernel_version[64];    /* for template.list */
 	uint32_t memory_mib, vcpus; /* defaults of its VMs */

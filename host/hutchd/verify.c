@@ -40,7 +40,7 @@ static bool known(const struct verified *v, const struct image *im, int dirfd, u
 
 bool verify_is_known(const struct verified *v, const struct image *im, int dirfd)
 {
-	for (unsigned i = 0; i < image_files(im); i++)
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++)
 		if (!known(v, im, dirfd, i))
 			return false;
 	return true;
@@ -90,7 +90,7 @@ static void run(struct worker_job *job)
 	char name[IMAGE_FILE_NAME];
 	int rc = 0;
 
-	for (unsigned i = 0; i < image_files(&j->copy) && rc == 0; i++) {
+	for (unsigned i = 0; (i = image_next(&j->copy, i)) < IMAGE_MAX_FILES && rc == 0; i++) {
 		int fd;
 
 		if (!j->todo[i])
@@ -112,7 +112,7 @@ static void finish(struct worker_job *job)
 
 	if (j->im && !atomic_load(&job->canceled)) {
 		if (!j->err.kind) {
-			for (unsigned i = 0; i < image_files(&j->copy); i++)
+			for (unsigned i = 0; (i = image_next(&j->copy, i)) < IMAGE_MAX_FILES; i++)
 				if (j->todo[i])
 					verified_add(j->v, &j->seen[i]);
 			verified_save(j->v);
@@ -144,7 +144,7 @@ struct verify *verify_start(struct verified *v, struct worker *w, struct image *
 	j->mode = mode;
 	j->done = done;
 	j->arg = arg;
-	for (unsigned i = 0; i < image_files(im); i++)
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++)
 		j->todo[i] = mode == VERIFY_ALL ||
 			     (mode == VERIFY_TAKE ? !im->digests[i][0] : !known(v, im, dirfd, i));
 	worker_add(w, &j->job);

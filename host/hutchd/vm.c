@@ -129,6 +129,7 @@ static void fill_origin(struct vm_record *r, const struct vm_spec *spec,
 	r->boot_mode = spec->parent ? BOOT_FORK : BOOT_RESTORE;
 	r->memory_mib = im->traits.memory_mib;
 	r->vcpus = im->traits.vcpus;
+	r->disk_mib = im->disk_mib;
 	if (spec->parent) {
 		snprintf(r->parent, sizeof(r->parent), "%s", spec->parent->r.id);
 		snprintf(r->snapshot, sizeof(r->snapshot), "%s", spec->parent->r.snapshot);
@@ -154,6 +155,7 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 		.step = STEP_SPAWNING,
 		.memory_mib = spec->memory_mib ? spec->memory_mib : tpl->memory_mib,
 		.vcpus = spec->vcpus ? spec->vcpus : tpl->vcpus,
+		.disk_mib = tpl->disk_mib,
 		.cid = cid_take(b),
 		.created_ms = clock_unix_ms(),
 		.ttl_ms = spec->ttl_ms,

@@ -46,7 +46,9 @@ struct vm {
 	char object[HUTCH_UUID_LEN + 4]; /* "vm <id>" */
 	int rundir_fd;
 	struct vmm *vmm;
-	bool up;		  /* its VMM answers */
+	bool up;	    /* its VMM answers */
+	uint32_t disk_seen; /* what its VMM says about disk_top */
+	bool disk_unsure; /* the record's disk_top may be one too few: a broker died as it was frozen */
 	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
 	bool pool_ready;	  /* VM_POOLED: it can be taken */
 	uint64_t image_made_ms;	  /* image::created_ms of what it goes on from */

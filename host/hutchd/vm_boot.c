@@ -27,6 +27,7 @@
 #include "host/hutchd/template_check.h"
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
+#include "host/hutchd/vm_disk.h"
 #include "host/hutchd/vm_identity.h"
 #include "host/hutchd/warm_pool.h"
 
@@ -383,6 +384,25 @@ static void fill_config(struct vmm_config *c, const struct vm *vm, uint64_t left
 	memcpy(c->id, vm->r.id, sizeof(c->id));
 }
 
+/* What it is given, with its disk. NULL with err. */
+static struct vmm *start_with_disk(struct vm_boot *boot, struct vmm_config *config,
+				   const struct image_fds *fds, struct hutch_error *err)
+{
+	struct vm *vm = boot->vm;
+	struct vm_disk disk;
+	struct vmm *vmm;
+
+	if (!vm->r.disk_mib)
+		return vmm_start(vm->b->loop.base, vm->b->launcher, config, &vm_vmm_callbacks, vm,
+				 err);
+	if (vm_disk_open(vm, &boot->tpl, boot->origin.im, fds, &disk, err) < 0)
+		return NULL;
+	config->disk = &disk.d;
+	vmm = vmm_start(vm->b->loop.base, vm->b->launcher, config, &vm_vmm_callbacks, vm, err);
+	vm_disk_close(&disk);
+	return vmm;
+}
+
 /* The VMM inherits the image's descriptors: they are open only during its start. */
 static void start_vmm(struct vm_boot *boot)
 {
@@ -410,8 +430,7 @@ static void start_vmm(struct vm_boot *boot)
 					       .layers = fds.layers};
 		config.restore = &restore;
 	}
-	vm->vmm = vmm_start(vm->b->loop.base, vm->b->launcher, &config, &vm_vmm_callbacks, vm,
-			    &err);
+	vm->vmm = start_with_disk(boot, &config, &fds, &err);
 	if (boot->origin.im)
 		image_close(&fds);
 	if (!vm->vmm)
@@ -552,6 +571,18 @@ static struct vm_boot *boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch
 	return boot;
 }
 
+/* Has it ended at once? Nobody waits for it yet, and nobody would be told. */
+static int ended(const struct vm *vm, struct hutch_error *err)
+{
+	if (vm->state != VM_DEAD)
+		return 0;
+	if (vm->failure)
+		*err = *vm->failure;
+	else
+		vm_died_error(vm, err);
+	return -1;
+}
+
 int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
 		  uint64_t timeout_ms, struct hutch_error *err)
 {
@@ -575,7 +606,7 @@ int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *o
 	*origin = VM_ORIGIN_NONE;
 	if (boot->origin.trusted) {
 		go_on_from_origin(boot);
-		return 0;
+		return ended(vm, err);
 	}
 	set_stage(boot, "accel");
 	boot->accel = accel_resolve(vm->b->accel, tpl, on_accel, boot);

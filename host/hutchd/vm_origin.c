@@ -17,9 +17,9 @@ void vm_origin_free(struct vm_origin *o)
 	*o = VM_ORIGIN_NONE;
 }
 
-/* The first of the two sizes that is asked for and differs from the image's; NULL: none. */
+/* The first of the sizes that is asked for and differs from the image's; NULL: none. */
 static const char *size_differs(const struct image *im, uint32_t memory_mib, uint32_t vcpus,
-				uint32_t *want, uint32_t *have)
+				uint32_t disk_mib, uint32_t *want, uint32_t *have)
 {
 	*want = memory_mib;
 	*have = im->traits.memory_mib;
@@ -27,7 +27,11 @@ static const char *size_differs(const struct image *im, uint32_t memory_mib, uin
 		return "memory_mib";
 	*want = vcpus;
 	*have = im->traits.vcpus;
-	return *want && *want != *have ? "vcpus" : NULL;
+	if (*want && *want != *have)
+		return "vcpus";
+	*want = disk_mib;
+	*have = im->disk_mib;
+	return *want && *want != *have ? "disk_mib" : NULL;
 }
 
 static int find_named(struct broker *b, uint32_t uid, const struct vm_create *args,
@@ -39,7 +43,7 @@ static int find_named(struct broker *b, uint32_t uid, const struct vm_create *ar
 	o->im = snapshot_find(b, uid, args->snapshot, &o->dirfd, err);
 	if (!o->im)
 		return -1;
-	field = size_differs(o->im, args->memory_mib, args->vcpus, &want, &have);
+	field = size_differs(o->im, args->memory_mib, args->vcpus, args->disk_mib, &want, &have);
 	if (field) {
 		vm_origin_free(o);
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
@@ -71,12 +75,25 @@ static void find_templates(struct broker *b, const struct vm_create *args, struc
 		return;
 	}
 	field = size_differs(o->im, args->memory_mib ? args->memory_mib : tpl->memory_mib,
-			     args->vcpus ? args->vcpus : tpl->vcpus, &want, &have);
+			     args->vcpus ? args->vcpus : tpl->vcpus, tpl->disk_mib, &want, &have);
 	if (!field)
 		return;
 	snprintf(reason, size, "%s is %u, that of the template's snapshot is %u", field, want,
 		 have);
 	vm_origin_free(o);
+}
+
+/* The base of a disk is made with its template, and so is the file system on it. */
+static int check_disk(const struct vm_create *args, const struct template *tpl,
+		      struct hutch_error *err)
+{
+	if (!args->disk_mib || args->disk_mib == tpl->disk_mib)
+		return 0;
+	return hutch_error_set(
+		err, HUTCH_E_INVALID, 0,
+		"vm.create: disk_mib is %u, template '%s' has %u: another size needs "
+		"another template (hutch template build --disk-mib)",
+		args->disk_mib, tpl->name, tpl->disk_mib);
 }
 
 int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
@@ -88,7 +105,8 @@ int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
 	if (args->snapshot[0])
 		return find_named(b, uid, args, o, tpl, err);
 	if (template_load(tpl, b->templates_fd, b->config->template_dir, args->template_name, err) <
-	    0)
+		    0 ||
+	    check_disk(args, tpl, err) < 0)
 		return -1;
 	if (args->cold)
 		snprintf(cold_reason, reason_size, "asked for");

@@ -43,10 +43,11 @@ const char *vm_boot_mode_name(enum vm_boot_mode m)
 }
 
 /* The members that are copied as they are; step, mode, accel, process and metadata are not among them. */
-#define TEXT(m) JSON_MEMBER(TEXT, struct vm_record, #m, m)
-#define U32(m)	JSON_MEMBER(U32, struct vm_record, #m, m)
-#define U64(m)	JSON_MEMBER(U64, struct vm_record, #m, m)
-#define BOOL(m) JSON_MEMBER(BOOL, struct vm_record, #m, m)
+#define TEXT(m)		JSON_MEMBER(TEXT, struct vm_record, #m, m)
+#define U32(m)		JSON_MEMBER(U32, struct vm_record, #m, m)
+#define U64(m)		JSON_MEMBER(U64, struct vm_record, #m, m)
+#define OPTIONAL_U32(m) JSON_OPTIONAL(U32, struct vm_record, #m, m)
+#define BOOL(m)		JSON_MEMBER(BOOL, struct vm_record, #m, m)
 
 static const struct json_member members[] = {
 	TEXT(id),
@@ -77,6 +78,9 @@ static const struct json_member members[] = {
 	U64(generation),
 	TEXT(cold_reason),
 	U32(layers),
+	OPTIONAL_U32(disk_mib),
+	OPTIONAL_U32(disk_first),
+	OPTIONAL_U32(disk_top),
 	TEXT(snapshot),
 	U32(snapshot_uid),
 	TEXT(parent),

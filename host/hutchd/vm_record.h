@@ -58,7 +58,9 @@ struct vm_record {
 	uint32_t ceilings, ceilings_of;	       /* as in struct cgroup_report, when it was started */
 	enum vm_boot_mode boot_mode;
 	char cold_reason[256]; /* why no snapshot was used; empty: there was none, or it was */
-	uint32_t layers;       /* of memory that it shares, above the base */
+	uint32_t disk_mib;     /* of the writable disk; 0: none */
+	uint32_t disk_first, disk_top; /* numbers of the VM's own overlays (vm_disk.h) */
+	uint32_t layers;	       /* of memory that it shares, above the base */
 	char snapshot[HUTCH_MAX_SNAPSHOT_NAME + 1]; /* that its memory comes from; empty: none */
 	uint32_t snapshot_uid;			    /* that one's owner */
 	char parent[HUTCH_UUID_LEN + 1];	    /* that it was forked from; empty: none */

@@ -222,6 +222,7 @@ int vm_adopt(struct vm *vm, struct hutch_error *err)
 				    .leave_stopped = paused};
 
 	memcpy(config.id, vm->r.id, sizeof(config.id));
+	vm->disk_unsure = vm->r.disk_mib && vm->r.step == STEP_CAPTURING;
 	tree_remove(vm->rundir_fd, VM_CAPTURE_DIR);
 	vm->vmm = vmm_adopt(vm->b->loop.base, vm->b->launcher, &config, &vm->r.process,
 			    &vm_vmm_callbacks, vm, err);

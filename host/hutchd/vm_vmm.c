@@ -4,6 +4,7 @@
 
 #include "host/hutchd/log.h"
 #include "host/hutchd/vm.h"
+#include "host/hutchd/vmm_disk.h"
 
 static void on_spawned(void *arg, const struct vmm_process *process)
 {
@@ -24,6 +25,9 @@ static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qm
 	struct hutch_error err;
 
 	vm->up = true;
+	/* It has opened what it was given, and needs no second descriptor to it. */
+	if (vm->r.disk_mib)
+		vmm_disk_settle(vm->vmm, vm->r.disk_top);
 	hutch_error_clear(&err);
 	if (vm->thaw_wanted && vm->state == VM_PAUSED && vm_thaw_start(vm, &err) < 0)
 		vm_end(vm, err.message);

@@ -159,6 +159,7 @@ static void on_exit_event(evutil_socket_t fd, short what, void *arg)
 	qmp_free(v->qmp);
 	v->qmp = NULL;
 	vmm_ops_abort(v->ops);
+	vmm_disk_abort(v->disk_op);
 	if (v->saving)
 		vmm_saving_abort(v->saving);
 	v->job = submit_reap(v->launcher, v->config.id, v->config.rundir_fd, &v->process, on_reaped,
@@ -216,6 +217,7 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->config = *config;
 	v->config.tpl = NULL;
 	v->config.restore = NULL;
+	v->config.disk = NULL;
 	v->restored = config->restore;
 	if (v->restored)
 		v->config.leave_stopped = config->restore->stopped;
@@ -254,6 +256,10 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	if (c->restore) {
 		s->flags |= LAUNCH_RESTORE | (c->restore->stopped ? LAUNCH_STOPPED : 0);
 		s->layers = (uint32_t)c->restore->nlayers;
+	}
+	if (c->disk) {
+		s->disk_layers = (uint32_t)c->disk->nlayers + 1;
+		s->disk_top = c->disk->top;
 	}
 	s->deadline_ms = c->deadline_ms;
 }
@@ -313,6 +319,7 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 	if (config->start > 0)
 		remove_sockets(config->rundir_fd); /* of the VMM before */
 	if ((config->restore && vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
+	    (config->disk && vmm_disk_fds(config->disk, fds, &nfds, err) < 0) ||
 	    bind_sockets(config->rundir_fd, fds, err) < 0) {
 		fd_close(&fds[SPAWN_FD_DEVICE]);
 		vmm_free(v);
@@ -404,6 +411,7 @@ void vmm_free(struct vmm *v)
 		log_errno(LOG_LEVEL_WARN, v->config.id, "its end could not be looked into");
 	qmp_free(v->qmp);
 	vmm_ops_free(v->ops);
+	vmm_disk_free(v->disk_op);
 	vmm_saving_free(v->saving);
 	fd_close(&v->state_file.fd);
 	vmm_lease_free(v->lease);

@@ -61,6 +61,20 @@ struct vmm_restore {
 	bool stopped; /* stay stopped after the load; vmm_cont starts it */
 };
 
+/*
+ * A writable disk: its base (raw), the overlays over it that are frozen, the lowest first, and the one that is the VM's own
+ * (vmm_disk.h). All descriptors are borrowed during vmm_start, and as those of memory, but for the top's, which is open for
+ * reading and writing.
+ */
+#define VMM_MAX_DISK_LAYERS (LAUNCH_MAX_DISK_LAYERS - 1)
+struct vmm_disk {
+	uint64_t bytes;
+	int base_fd, top_fd;
+	size_t nlayers;
+	const int *layers;
+	uint32_t top; /* its number */
+};
+
 struct vmm_config {
 	char id[HUTCH_UUID_LEN + 1];
 	int rundir_fd; /* borrowed; sockets vsock, qmp, ctl and console.log, vmm.log live there */
@@ -73,6 +87,7 @@ struct vmm_config {
 	uint64_t qmp_timeout_ms; /* for the VMM to answer QMP after the spawn */
 	bool tied;		 /* it dies with the launcher: nobody could adopt it (probes) */
 	const struct vmm_restore *restore; /* borrowed during vmm_start only; NULL: cold boot */
+	const struct vmm_disk *disk;	   /* the same; NULL: none */
 	bool leave_stopped; /* vmm_adopt: one that is stopped stays so; else it is resumed */
 };
 

@@ -7,6 +7,7 @@
 
 #include "host/hutchd/qmp.h"
 #include "host/hutchd/vmm.h"
+#include "host/hutchd/vmm_disk.h"
 #include "host/hutchd/vmm_lease.h"
 #include "host/hutchd/vmm_ops.h"
 #include "host/hutchd/vmm_saving.h"
@@ -34,6 +35,7 @@ struct vmm {
 	struct qmp *qmp;
 	bool stopped; /* the guest, as QMP last said */
 	struct vmm_ops *ops;
+	struct vmm_disk_op *disk_op;
 	struct vmm_saving *saving; /* a capture that is under way */
 	struct vmm_state_file state_file;
 	vmm_captured_fn *captured;

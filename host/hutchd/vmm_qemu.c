@@ -16,9 +16,9 @@
  * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
  * -sandbox       no process can be started from within QEMU
  *
- * vhost-vsock-device comes first of all devices, then the root disk if there is one: virtio-mmio
- * slots are given out in order, and a snapshot fits only a command line with the same order. The
- * disk is the guest's vda, and hutch_root tells the agent of it.
+ * vhost-vsock-device comes first of all devices, then the root disk and the writable one, those that
+ * there are: virtio-mmio slots are given out in order, and a snapshot fits only a command line with
+ * the same order. hutch_root and hutch_disk tell the agent what the guest calls them.
  */
 #include "host/hutchd/vmm_qemu.h"
 
@@ -41,7 +41,11 @@
 	"console=ttyS0 quiet panic=-1 reboot=t nowatchdog " \
 	"sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60"
 /* Unknown to the kernel, which hands it on in init's environment. */
-#define ROOT_PARAMETER " hutch_root=/dev/vda"
+#define ROOT_PARAMETER " hutch_root=/dev/"
+#define DISK_PARAMETER " hutch_disk=/dev/"
+#define ONLY	       "vda"
+#define FIRST_OF_TWO   "vda"
+#define SECOND_OF_TWO  "vdb"
 #define VERSION_MS     5000
 
 static void add(struct qemu_args *a, const char *text)
@@ -116,6 +120,58 @@ static void add_root_disk(struct qemu_args *a)
 	add(a, "virtio-blk-device,drive=root");
 }
 
+/* A node of the writable disk that nobody writes to: 0 is the base. */
+static void below_name(unsigned i, char out[24])
+{
+	if (i == 0)
+		snprintf(out, 24, "disk-base");
+	else
+		snprintf(out, 24, "disk-below-%u", i);
+}
+
+static void add_fd_set(struct qemu_args *a, unsigned fd, unsigned set)
+{
+	add(a, "-add-fd");
+	addf(a, "fd=%u,set=%u", fd, set);
+	add(a, "-blockdev");
+}
+
+/*
+ * What lies under an overlay is said here, whatever its own header says. Only the last one is open
+ * for writing. A write that fails, since the host's disk is full, is the guest's error and does not
+ * stop it. Nothing is synced on behalf of the guest: a disk ends with its VM, and what is kept of
+ * it is synced then.
+ */
+static void add_writable_disk(struct qemu_args *a, const struct launch_spawn *req)
+{
+	unsigned last = req->disk_layers, set = QEMU_DISK_FDSET;
+	char name[24], below[24];
+
+	add_fd_set(a, VMM_FD_DISK, set);
+	addf(a,
+	     "driver=raw,node-name=disk-base,read-only=on,file.driver=file,file.locking=off,"
+	     "file.filename=/dev/fdset/%u",
+	     set);
+	for (unsigned i = 1; i < last; i++) {
+		below_name(i, name);
+		below_name(i - 1, below);
+		add_fd_set(a, VMM_FD_DISK + i, ++set);
+		addf(a,
+		     "driver=qcow2,node-name=%s,read-only=on,backing=%s,file.driver=file,"
+		     "file.locking=off,file.filename=/dev/fdset/%u",
+		     name, below, set);
+	}
+	below_name(last - 1, below);
+	set = QEMU_DISK_TOP_FDSET + req->disk_top;
+	add_fd_set(a, VMM_FD_DISK + last, set);
+	addf(a,
+	     "driver=qcow2,node-name=disk-%u,backing=%s,cache.no-flush=on,discard=unmap,"
+	     "file.driver=file,file.locking=off,file.filename=/dev/fdset/%u",
+	     req->disk_top, below, set);
+	add(a, "-device");
+	addf(a, "virtio-blk-device,drive=disk-%u,werror=report,rerror=report", req->disk_top);
+}
+
 static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 {
 	/*
@@ -127,6 +183,8 @@ static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 	addf(a, "vhost-vsock-device,guest-cid=%u,vhostfd=%d", req->cid, VMM_FD_VHOST);
 	if (req->root[0])
 		add_root_disk(a);
+	if (req->disk_layers)
+		add_writable_disk(a, req);
 	/* An fdset gives QEMU the descriptor itself: no path, and appending stays appending. */
 	add(a, "-add-fd");
 	addf(a, "fd=%d,set=1", VMM_FD_CONSOLE);
@@ -142,7 +200,7 @@ static void add_devices(struct qemu_args *a, const struct launch_spawn *req)
 
 static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint32_t tsc_khz)
 {
-	char tsc[64] = "";
+	char tsc[64] = "", root[32] = "", disk[32] = "";
 
 	if (req->accel == LAUNCH_TCG && tsc_khz != 0)
 		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%u tsc=reliable", tsc_khz);
@@ -151,8 +209,14 @@ static void add_kernel(struct qemu_args *a, const struct launch_spawn *req, uint
 	add(a, "-initrd");
 	addf(a, "/proc/self/fd/%d", VMM_FD_INITRAMFS);
 	add(a, "-append");
-	addf(a, KERNEL_PARAMETERS "%s%s%s%s", tsc, req->root[0] ? ROOT_PARAMETER : "",
-	     req->cmdline[0] ? " " : "", req->cmdline);
+	if (req->root[0])
+		snprintf(root, sizeof(root), ROOT_PARAMETER "%s",
+			 req->disk_layers ? FIRST_OF_TWO : ONLY);
+	if (req->disk_layers)
+		snprintf(disk, sizeof(disk), DISK_PARAMETER "%s",
+			 req->root[0] ? SECOND_OF_TWO : ONLY);
+	addf(a, KERNEL_PARAMETERS "%s%s%s%s%s", tsc, root, disk, req->cmdline[0] ? " " : "",
+	     req->cmdline);
 }
 
 /*

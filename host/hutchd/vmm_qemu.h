@@ -11,13 +11,21 @@
 
 /* What a snapshot depends on (vmm_traits.h). */
 #define QEMU_MACHINE	  "microvm,acpi=on,rtc=on,pit=off,pic=off"
-#define QEMU_DEVICES	  "vhost-vsock-device" /* in this order */
-#define QEMU_DEVICES_ROOT "vhost-vsock-device virtio-blk-device"
+#define QEMU_DEVICES	  "vhost-vsock-device" /* then the disks, in this order */
+#define QEMU_DEVICES_ROOT " virtio-blk-device"
+#define QEMU_DEVICES_DISK " virtio-blk-device,werror=report"
 #define QEMU_CPU_TCG	  "qemu64,+arat,+rdrand"
 #define QEMU_CPU_KVM	  "host"
 
-#define QEMU_MAX_ARGS 64
-#define QEMU_MAX_TEXT 2048
+/*
+ * Descriptor sets of the writable disk (1 and 2 are the console's and the root disk's; vmm_saving.c has its own from 100 on):
+ * the base and the overlays below; and one for each overlay that is the top, by its number.
+ */
+#define QEMU_DISK_FDSET	    3u
+#define QEMU_DISK_TOP_FDSET 2000000u
+
+#define QEMU_MAX_ARGS 256
+#define QEMU_MAX_TEXT 16384
 
 struct qemu_args {
 	char *argv[QEMU_MAX_ARGS + 1]; /* NULL-terminated, points into text and at constants */

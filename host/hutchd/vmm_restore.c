@@ -40,7 +40,7 @@ static int check_unwritten(int fd, const char *what, struct hutch_error *err)
 			       "%s is still open for writing in some process", what);
 }
 
-static int check_memory(int fd, const char *what, struct hutch_error *err)
+int vmm_check_shared(int fd, const char *what, struct hutch_error *err)
 {
 	return check_read_only(fd, what, err) < 0 || check_unwritten(fd, what, err) < 0 ? -1 : 0;
 }
@@ -126,13 +126,13 @@ int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct 
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
 				       "%zu memory layers, where %u are possible", r->nlayers,
 				       VMM_MAX_LAYERS);
-	if (check_memory(r->base_fd, "the memory", err) < 0)
+	if (vmm_check_shared(r->base_fd, "the memory", err) < 0)
 		return -1;
 	fds[SPAWN_FD_BASE] = r->base_fd;
 	*nfds = SPAWN_FD_LAYERS;
 	for (size_t i = 0; i < r->nlayers; i++) {
-		if (check_memory(r->layers[i].data_fd, "a memory layer", err) < 0 ||
-		    check_memory(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
+		if (vmm_check_shared(r->layers[i].data_fd, "a memory layer", err) < 0 ||
+		    vmm_check_shared(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
 			return -1;
 		fds[(*nfds)++] = r->layers[i].data_fd;
 		fds[(*nfds)++] = r->layers[i].extents_fd;

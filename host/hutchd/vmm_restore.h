@@ -12,4 +12,10 @@
  */
 int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err);
 
+/*
+ * A file that VMMs share: open for reading only, and open for writing in no process at all. -1 with HUTCH_E_INVALID or
+ * HUTCH_E_STATE; what names it.
+ */
+int vmm_check_shared(int fd, const char *what, struct hutch_error *err);
+
 #endif

@@ -45,8 +45,8 @@ void vmm_traits_get(struct vmm_traits *out, const struct launcher *launcher,
 	memset(out, 0, sizeof(*out));
 	snprintf(out->vmm, sizeof(out->vmm), "%s %s", launcher_driver(launcher),
 		 launcher_vmm_version(launcher));
-	snprintf(out->machine, sizeof(out->machine), "%s; %s", QEMU_MACHINE,
-		 tpl->root[0] ? QEMU_DEVICES_ROOT : QEMU_DEVICES);
+	snprintf(out->machine, sizeof(out->machine), QEMU_MACHINE "; " QEMU_DEVICES "%s%s",
+		 tpl->root[0] ? QEMU_DEVICES_ROOT : "", tpl->disk_mib ? QEMU_DEVICES_DISK : "");
 	if (accel == ACCEL_KVM)
 		host_cpu(host, sizeof(host));
 	snprintf(out->cpu, sizeof(out->cpu), "%s%s%s",

@@ -119,7 +119,9 @@ static void fill(struct image *im)
 			     .template_name = "base",
 			     .name = "s",
 			     .secrets = true,
-			     .nlayers = 1};
+			     .nlayers = 1,
+			     .disk_mib = 64,
+			     .disk_layers = 2};
 }
 
 /* A directory with all its files. */
@@ -128,7 +130,7 @@ static int make_image(const struct image *im, const char *name)
 	char file[IMAGE_FILE_NAME];
 	int at = dir_make(dir, name);
 
-	for (unsigned i = 0; i < image_files(im); i++) {
+	for (unsigned i = 0; (i = image_next(im, i)) < IMAGE_MAX_FILES; i++) {
 		int fd;
 
 		image_file_name(i, file);
@@ -149,7 +151,7 @@ START_TEST(manifest_round_trip)
 	int at;
 
 	fill(&im);
-	memset(im.digests[3], 'a', DIGEST_HEX);
+	memset(im.digests[IMAGE_FILE_LAYERS + 1], 'a', DIGEST_HEX);
 	at = make_image(&im, "im");
 	before = file_read(at, IMAGE_MANIFEST, 1 << 16, &len);
 	again = image_load(at, &err);
@@ -159,7 +161,7 @@ START_TEST(manifest_round_trip)
 	ck_assert_uint_eq(again->nlayers, im.nlayers);
 	ck_assert_int_eq(again->secrets, im.secrets);
 	ck_assert_str_eq(again->digests[0], "");
-	ck_assert_str_eq(again->digests[3], im.digests[3]);
+	ck_assert_str_eq(again->digests[IMAGE_FILE_LAYERS + 1], im.digests[IMAGE_FILE_LAYERS + 1]);
 	ck_assert_int_eq(image_save(again, at, false), 0);
 	after = file_read(at, IMAGE_MANIFEST, 1 << 16, &len);
 	ck_assert_ptr_nonnull(before);
@@ -171,12 +173,45 @@ START_TEST(manifest_round_trip)
 }
 END_TEST
 
+/* An older broker's: it knew of no disks. */
+START_TEST(manifest_without_a_disk)
+{
+	struct image im, *again;
+	struct hutch_error err;
+	char *text, *found;
+	size_t len;
+	int at;
+
+	fill(&im);
+	im.disk_mib = im.disk_layers = 0;
+	at = make_image(&im, "im");
+	text = file_read(at, IMAGE_MANIFEST, 1 << 16, &len);
+	found = strstr(text, "\"disk_mib\"");
+	ck_assert_ptr_nonnull(found);
+	memset(found, ' ', strlen("\"disk_mib\": 0,"));
+	found = strstr(text, "\"disk_layers\"");
+	memset(found, ' ', strlen("\"disk_layers\": 0,"));
+	ck_assert_int_eq(file_write_atomic(at, IMAGE_MANIFEST, text, len, false), 0);
+	again = image_load(at, &err);
+	ck_assert_msg(again, "%s", err.message);
+	ck_assert_uint_eq(again->disk_mib, 0);
+	ck_assert_uint_eq(image_next(again, IMAGE_FILE_DEVICE + 1), IMAGE_FILE_LAYERS);
+	free(text);
+	free(again);
+	close(at);
+}
+END_TEST
+
 static const struct {
 	const char *from, *to, *want;
 } refusals[] = {
 	{"\"layers\": 1", "\"layers\": 101", "'layers'"},
 	{"\"layers\": 1", "\"layers\": 2", "'layer-1'"},
 	{"\"layers\": 1", "\"layers\": -1", "'layers'"},
+	{"\"disk_layers\": 2", "\"disk_layers\": 33", "'disk_layers'"},
+	{"\"disk_layers\": 2", "\"disk_layers\": 3", "'disk-2'"},
+	{"\"disk_mib\": 64", "\"disk_mib\": 0", "'disk_layers'"},
+	{"\"disk_mib\": 64", "\"disk_mib\": 65537", "'disk_mib'"},
 	{"\"generation\": 3", "\"generation\": \"3\"", "'generation'"},
 	{"\"vmm\"", "\"vm\"", "line"},
 	{"\"version\": 1", "\"version\": 2", "'version'"},
@@ -290,7 +325,7 @@ START_TEST(digests_are_taken_checked_and_remembered)
 	ck_assert(!verify_is_known(v, &im, at));
 	check_now(v, w, &im, at, VERIFY_TAKE);
 	ck_assert(!told.err.kind && verify_is_known(v, &im, at));
-	ck_assert_uint_eq(strlen(im.digests[3]), DIGEST_HEX);
+	ck_assert_uint_eq(strlen(im.digests[IMAGE_FILE_LAYERS + 1]), DIGEST_HEX);
 	check_now(v, w, &im, at, VERIFY_UNKNOWN);
 	ck_assert(!told.err.kind && told.bytes == 0);
 
@@ -358,6 +393,7 @@ int main(void)
 	tcase_add_test(tc, digest_is_of_the_content);
 	tcase_add_test(tc, digest_of_a_broken_page);
 	tcase_add_test(tc, manifest_round_trip);
+	tcase_add_test(tc, manifest_without_a_disk);
 	tcase_add_loop_test(tc, manifest_is_refused, 0, sizeof(refusals) / sizeof(refusals[0]));
 	tcase_add_test(tc, links_and_descriptors);
 	tcase_add_test(tc, digests_are_taken_checked_and_remembered);

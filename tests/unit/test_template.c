@@ -54,6 +54,21 @@ START_TEST(a_good_one)
 }
 END_TEST
 
+START_TEST(one_with_a_writable_disk)
+{
+	struct hutch_error err;
+	struct template t;
+
+	make("t", FIELDS("\"vmlinux\"", "\"disk\":\"disk.ext4\",\"disk_mib\":64," NUMBERS));
+	ck_assert_int_eq(template_load(&t, rig_dir_fd, rig_dir, "t", &err), -1);
+	ck_assert_ptr_nonnull(strstr(err.message, "disk.ext4: No such file"));
+	rig_write("t/disk.ext4", "12345678");
+	ck_assert_int_eq(template_load(&t, rig_dir_fd, rig_dir, "t", &err), 0);
+	ck_assert_str_eq(t.disk, "disk.ext4");
+	ck_assert_uint_eq(t.disk_mib, 64);
+}
+END_TEST
+
 START_TEST(one_with_a_root_disk)
 {
 	struct hutch_error err;
@@ -108,6 +123,11 @@ static const struct {
 	{FIELDS("\"../../etc/passwd\"", NUMBERS), "kernel in template.json is not a file name"},
 	{FIELDS("\"\"", NUMBERS), "kernel in template.json is not a file name"},
 	{FIELDS("\"a\\u0000b\"", NUMBERS), "template.json"},
+	{FIELDS("\"vmlinux\"", "\"disk\":\"a/b\",\"disk_mib\":64," NUMBERS),
+	 "disk in template.json is not a file name"},
+	{FIELDS("\"vmlinux\"", "\"disk\":\"d\"," NUMBERS), "disk_mib in template.json is missing"},
+	{FIELDS("\"vmlinux\"", "\"disk\":\"d\",\"disk_mib\":15," NUMBERS),
+	 "disk_mib in template.json is out of range"},
 	{FIELDS("\"vmlinux\"", "\"root\":\"/dev/vda\"," NUMBERS),
 	 "root in template.json is not a file name"},
 	{FIELDS("\"missing\"", NUMBERS), "missing: No such file or directory"},
@@ -228,6 +248,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, rig_make, rig_remove);
 	tcase_add_test(tc, a_good_one);
 	tcase_add_test(tc, one_with_a_root_disk);
+	tcase_add_test(tc, one_with_a_writable_disk);
 	tcase_add_test(tc, one_that_is_not_there);
 	tcase_add_loop_test(tc, names_that_are_none, 0, BAD_NAMES);
 	tcase_add_loop_test(tc, the_field_that_is_wrong_is_named, 0, WRONG);

@@ -98,6 +98,59 @@ START_TEST(a_vm_with_a_root_disk)
 }
 END_TEST
 
+START_TEST(a_vm_with_a_writable_disk)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	r.disk_layers = 1;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), 0);
+	ck_assert_str_eq(value_of(&a, "-device", 1),
+			 "virtio-blk-device,drive=disk-0,werror=report,rerror=report");
+	ck_assert_ptr_null(value_of(&a, "-device", 2));
+	ck_assert_str_eq(value_of(&a, "-add-fd", 0), "fd=13,set=3");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 0),
+			 "driver=raw,node-name=disk-base,read-only=on,file.driver=file,"
+			 "file.locking=off,file.filename=/dev/fdset/3");
+	ck_assert_str_eq(value_of(&a, "-add-fd", 1), "fd=14,set=2000000");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 1),
+			 "driver=qcow2,node-name=disk-0,backing=disk-base,cache.no-flush=on,"
+			 "discard=unmap,file.driver=file,file.locking=off,"
+			 "file.filename=/dev/fdset/2000000");
+	ck_assert_str_eq(value_of(&a, "-append", 0), ALWAYS " hutch_disk=/dev/vda "
+							    "mitigations=off x=y");
+}
+END_TEST
+
+/* Each names the one below it, whatever its own header says; all but the last are read only. */
+START_TEST(overlays_lie_where_they_are_said_to)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	snprintf(r.root, sizeof(r.root), "root.erofs");
+	r.flags = LAUNCH_RESTORE;
+	r.layers = LAUNCH_MAX_LAYERS;
+	r.disk_layers = 3;
+	r.disk_top = 7;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), 0);
+	ck_assert_str_eq(value_of(&a, "-device", 1), "virtio-blk-device,drive=root");
+	ck_assert_str_eq(value_of(&a, "-device", 2),
+			 "virtio-blk-device,drive=disk-7,werror=report,rerror=report");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 2),
+			 "driver=qcow2,node-name=disk-below-1,read-only=on,backing=disk-base,"
+			 "file.driver=file,file.locking=off,file.filename=/dev/fdset/4");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 3),
+			 "driver=qcow2,node-name=disk-below-2,read-only=on,backing=disk-below-1,"
+			 "file.driver=file,file.locking=off,file.filename=/dev/fdset/5");
+	ck_assert_str_eq(value_of(&a, "-blockdev", 4),
+			 "driver=qcow2,node-name=disk-7,backing=disk-below-2,cache.no-flush=on,"
+			 "discard=unmap,file.driver=file,file.locking=off,"
+			 "file.filename=/dev/fdset/2000007");
+	ck_assert_str_eq(value_of(&a, "-add-fd", 4), "fd=16,set=2000007");
+}
+END_TEST
+
 START_TEST(a_kvm_vm)
 {
 	struct launch_spawn r = good();
@@ -169,12 +222,14 @@ START_TEST(the_longest_request_fits)
 	memset(r.cmdline, 'c', sizeof(r.cmdline) - 1);
 	memset(r.id, 'i', sizeof(r.id) - 1);
 	memset(r.root, 'r', sizeof(r.root) - 1);
+	r.disk_layers = LAUNCH_MAX_DISK_LAYERS;
+	r.disk_top = UINT32_MAX - QEMU_DISK_TOP_FDSET;
 	r.memory_mib = VMM_MAX_MEMORY_MIB;
 	r.cid = UINT32_MAX - 1;
 	ck_assert_int_eq(qemu_build_args(&a, path, &r, UINT32_MAX), 0);
 	ck_assert_uint_eq(strlen(value_of(&a, "-append", 0)),
 			  strlen(ALWAYS " tsc_early_khz=4294967295 tsc=reliable "
-					"hutch_root=/dev/vda ") +
+					"hutch_root=/dev/vda hutch_disk=/dev/vdb ") +
 				  sizeof(r.cmdline) - 1);
 }
 END_TEST
@@ -216,6 +271,8 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, a_tcg_vm);
 	tcase_add_test(tc, a_vm_with_a_root_disk);
+	tcase_add_test(tc, a_vm_with_a_writable_disk);
+	tcase_add_test(tc, overlays_lie_where_they_are_said_to);
 	tcase_add_test(tc, a_kvm_vm);
 	tcase_add_test(tc, a_restored_vm);
 	tcase_add_test(tc, numbers_out_of_range);

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/hutchd/launch_proto.h"
+
 #define GREETING                                                                          \
 	"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 3, \"minor\": 2, \"major\": 1}, " \
 	"\"package\": \"\"}, \"capabilities\": []}}\r\n"
@@ -260,10 +262,11 @@ static void check_restored(void)
 
 	text[n > 0 ? n : 0] = '\0';
 	note("device", text);
-	n = pread(13, text, sizeof(text) - 1, 0);
+	n = pread(VMM_FD_LAYERS, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
 	note("layer", text);
-	note("fcntl", (fcntl(11, F_GETFL) & O_ACCMODE) == O_RDONLY && fcntl(14, F_GETFD) >= 0 &&
+	note("fcntl", (fcntl(11, F_GETFL) & O_ACCMODE) == O_RDONLY &&
+				      fcntl(VMM_FD_LAYERS + 1, F_GETFD) >= 0 &&
 				      fcntl(15, F_GETFD) < 0
 			      ? "good"
 			      : "bad");

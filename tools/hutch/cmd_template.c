@@ -138,17 +138,18 @@ static int run_build_script(struct cli *cli, const char *script, char *const *ar
 	return -1;
 }
 
-/*
- * Find the script and the agent, and build NAME into dir, out of the root file system from unless
- * that is NULL. extra: more words for the script.
- */
-static int build(struct cli *cli, const char *name, const char *from, const char *dir, char **extra,
-		 int count)
+struct build {
+	const char *name;
+	const char *from;     /* the root file system; NULL: as name says */
+	const char *disk_mib; /* NULL: as the manifest says */
+};
+
+/* Find the script and the agent, and build into dir. extra: more words for the script. */
+static int build(struct cli *cli, const struct build *b, const char *dir, char **extra, int count)
 {
 	char rootfs[PATH_MAX], script[PATH_MAX + 8], agent[PATH_MAX], out[PATH_MAX + 80];
-	const char *fixed[] = {script,	 "--agent", agent,    "--out", out,
-			       "--name", name,	    "--from", from};
-	size_t n = sizeof(fixed) / sizeof(fixed[0]) - (from == NULL ? 2 : 0);
+	const char *fixed[11] = {script, "--agent", agent, "--out", out, "--name", b->name};
+	size_t n = 7;
 	char **argv;
 	int r;
 
@@ -164,7 +165,15 @@ static int build(struct cli *cli, const char *name, const char *from, const char
 		return -1;
 	}
 	snprintf(script, sizeof(script), "%s/build", rootfs);
-	snprintf(out, sizeof(out), "%s/%s", dir, name);
+	snprintf(out, sizeof(out), "%s/%s", dir, b->name);
+	if (b->from != NULL) {
+		fixed[n++] = "--from";
+		fixed[n++] = b->from;
+	}
+	if (b->disk_mib != NULL) {
+		fixed[n++] = "--disk-mib";
+		fixed[n++] = b->disk_mib;
+	}
 	argv = calloc(n + (size_t)count + 1, sizeof(*argv));
 	if (argv == NULL) {
 		cli_error(cli, "io", ENOMEM, "no memory to start %s", script);
@@ -221,46 +230,55 @@ static void name_of(const char *from, char *out, size_t size)
 	out[strcspn(out, ".")] = '\0';
 }
 
-enum { OPT_FROM = OPT_LONG, OPT_NAME };
+enum { OPT_FROM = OPT_LONG, OPT_NAME, OPT_DISK_MIB };
+
+static int parse_build(struct args *a, struct build *b)
+{
+	int id;
+
+	while ((id = args_next(a)) > 0)
+		*(id == OPT_FROM ? &b->from : id == OPT_NAME ? &b->name : &b->disk_mib) = a->value;
+	return id;
+}
 
 static int run_build(struct cli *cli, struct args *a)
 {
 	char dir[PATH_MAX], from_name[HUTCH_MAX_TEMPLATE_NAME + 2];
-	const char *name = NULL, *from = NULL;
-	int id, used = 0;
+	struct build b = {NULL, NULL, NULL};
+	int used = 0;
 
-	while ((id = args_next(a)) > 0)
-		*(id == OPT_FROM ? &from : &name) = a->value;
-	if (id < 0)
+	if (parse_build(a, &b) < 0)
 		return a->status;
-	if (name == NULL && a->count > 0 && a->operands[0][0] != '-')
-		name = a->operands[used++];
-	if (name == NULL && from == NULL)
+	if (b.name == NULL && a->count > 0 && a->operands[0][0] != '-')
+		b.name = a->operands[used++];
+	if (b.name == NULL && b.from == NULL)
 		return cli_usage(cli, "NAME is missing");
-	if (name == NULL) {
-		name_of(from, from_name, sizeof(from_name));
-		name = from_name;
+	if (b.name == NULL) {
+		name_of(b.from, from_name, sizeof(from_name));
+		b.name = from_name;
 	}
-	if (!hutch_name_valid(name, strlen(name), HUTCH_MAX_TEMPLATE_NAME))
+	if (!hutch_name_valid(b.name, strlen(b.name), HUTCH_MAX_TEMPLATE_NAME))
 		return cli_usage(cli,
 				 "a template cannot be called \"%s\": 1 to %u of A-Za-z0-9._- are "
 				 "wanted, not starting with . or -",
-				 name, HUTCH_MAX_TEMPLATE_NAME);
+				 b.name, HUTCH_MAX_TEMPLATE_NAME);
 	if (template_dir(cli, dir, sizeof(dir)) < 0 ||
-	    build(cli, name, from, dir, a->operands + used, a->count - used) < 0)
+	    build(cli, &b, dir, a->operands + used, a->count - used) < 0)
 		return cli->command->failed;
-	if (template_snapshot(cli, name) < 0) {
+	if (template_snapshot(cli, b.name) < 0) {
 		cli_note("template %s was built, but has no snapshot: its VMs boot their kernel",
-			 name);
+			 b.name);
 		return cli->command->failed;
 	}
-	return report_built(cli, name);
+	return report_built(cli, b.name);
 }
 
 static const struct opt build_options[] = {
 	{OPT_FROM, "from", "DIR|TAR", "out of this root file system, as docker export gives one"},
 	{OPT_NAME, "name", "NAME",
 	 "what it is called; with --from, DIR or TAR says that otherwise"},
+	{OPT_DISK_MIB, "disk-mib", "N",
+	 "its VMs write to a disk of this size, not to memory (0: to memory)"},
 	{0},
 };
 

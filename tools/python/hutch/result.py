@@ -203,6 +203,7 @@ class VmInfo:
     created: unix time in seconds. expires_in_seconds: until its TTL ends it, None when that is not running.
     pid: of the VMM on the host. boot_mode: `cold` (cold_reason: although its template has a snapshot), `restore`, `fork` or
     `pool`. snapshot: the one its memory comes from; parent: id of the VM that it was forked from.
+    disk_mib: of its writable disk; 0: what it writes is in its memory.
     stages_ms: milliseconds of each stage of its start. asleep_by: paused or parked by a `call` or by its `idle` policy, which is
     pause_after_seconds and park_after_seconds (None: never); asleep_since: unix time in seconds. raw: the map as it came.
     """
@@ -213,6 +214,7 @@ class VmInfo:
     template: str = ""
     memory_mib: int = 0
     vcpus: int = 0
+    disk_mib: int = 0
     metadata: Dict[str, str] = field(default_factory=dict)
     owner_uid: int = 0
     pid: Optional[int] = None
@@ -249,6 +251,7 @@ class VmInfo:
             template=take(fields, "template", str, ""),
             memory_mib=take(fields, "memory_mib", int, 0),
             vcpus=take(fields, "vcpus", int, 0),
+            disk_mib=take(fields, "disk_mib", int, 0),
             metadata=dict(take(fields, "metadata", dict, {})),
             owner_uid=take(fields, "owner_uid", int, 0),
             pid=take(fields, "pid", int, 0) or None,
@@ -286,6 +289,7 @@ class SnapshotInfo:
     template: str = ""
     memory_mib: int = 0
     vcpus: int = 0
+    disk_mib: int = 0
     vm: str = ""
     owner_uid: int = 0
     created: float = 0.0
@@ -308,6 +312,7 @@ class SnapshotInfo:
             template=take(fields, "template", str, ""),
             memory_mib=take(fields, "memory_mib", int, 0),
             vcpus=take(fields, "vcpus", int, 0),
+            disk_mib=take(fields, "disk_mib", int, 0),
             vm=take(fields, "vm", str, ""),
             owner_uid=take(fields, "owner_uid", int, 0),
             created=take(fields, "created_ms", int, 0) / 1000,
