@@ -100,6 +100,7 @@ int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct
 	mp_get_u32(&r, "disk_mib", HUTCH_MIN_DISK_MIB, HUTCH_MAX_DISK_MIB, &m->disk_mib);
 	get_metadata(&r, &m->metadata, &m->metadata_pairs);
 	get_idle_map(m, &r);
+	mp_get_strbuf(&r, "share_group", m->share_group, sizeof(m->share_group));
 	return mp_ok(&r) ? 0 : -1;
 }
 
@@ -125,6 +126,7 @@ void vm_create_encode_params(struct mp_buf *out, const struct vm_create *m)
 	mp_kv_uint_unless(out, "memory_mib", m->memory_mib, 0);
 	mp_kv_uint_unless(out, "vcpus", m->vcpus, 0);
 	mp_kv_uint_unless(out, "disk_mib", m->disk_mib, 0);
+	mp_kv_text(out, "share_group", m->share_group);
 	if (m->idle.pause_after_ms || m->idle.park_after_ms) {
 		mp_key(out, "idle");
 		mp_map_begin(out);

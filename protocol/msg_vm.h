@@ -21,6 +21,7 @@ struct vm_create {
 	char **metadata;	    /* NULL-terminated pairs key, value */
 	size_t metadata_pairs;
 	struct vm_idle idle;
+	char share_group[HUTCH_MAX_GROUP_NAME + 1]; /* a name or a number; empty: not shared */
 };
 /* Defaults filled in. Free with vm_create_free in any case. */
 int vm_create_decode(struct vm_create *m, const void *params, size_t len, struct hutch_error *err);

@@ -7,6 +7,7 @@
 
 #include "host/hutchd/api.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/share.h"
 #include "protocol/msg_exec.h"
 #include "protocol/msg_vm.h"
 
@@ -131,6 +132,8 @@ void api_put_vm(struct mp_buf *b, const struct vm *vm, bool brief)
 	mp_kv_uint(b, "vcpus", r->vcpus);
 	mp_kv_uint_unless(b, "disk_mib", r->disk_mib, 0);
 	mp_kv_uint(b, "owner_uid", r->owner_uid);
+	if (r->shared)
+		mp_kv_uint(b, "share_gid", r->share_gid);
 	if (r->process.pid > 0 && vm->state != VM_DEAD)
 		mp_kv_uint(b, "pid", (uint64_t)r->process.pid);
 	mp_kv_uint(b, "cid", r->cid);
@@ -278,6 +281,22 @@ static void default_ttl(struct client *c, struct vm_create *args, struct hutch_e
 		args->ttl_ms = c->b->config->default_ttl_ms;
 }
 
+static struct vm *create(struct client *c, const struct vm_create *args, const char *key,
+			 uint64_t hash, struct hutch_error *err)
+{
+	struct vm *vm;
+	gid_t group;
+
+	if (!args->share_group[0])
+		return vm_create(c->b, c->uid, args, NULL, key, hash, err);
+	if (share_resolve(c, args->share_group, &group, err) < 0)
+		return NULL;
+	vm = vm_create(c->b, c->uid, args, &group, key, hash, err);
+	if (vm)
+		log_info(vm->object, "shared with group %u by %s", (unsigned)group, c->object);
+	return vm;
+}
+
 void api_vm_create(struct client *c, const struct msg_call *call, struct vm *unused)
 {
 	const struct vm_call kind = {.waiter = {.for_ready = true},
@@ -293,7 +312,7 @@ void api_vm_create(struct client *c, const struct msg_call *call, struct vm *unu
 		default_ttl(c, &args, &err);
 		hash = args_hash(&args);
 		if (find_by_key(c, call, hash, &vm, &err) == 0 && !vm)
-			vm = vm_create(c->b, c->uid, &args, call->key, hash, &err);
+			vm = create(c, &args, call->key, hash, &err);
 	}
 	vm_create_free(&args);
 	if (err.kind || !vm) /* without a VM there is an error */
@@ -321,7 +340,7 @@ static int put_list(struct mp_buf *b, struct client *c, bool brief)
 	mp_key(b, "vms");
 	mp_array_begin(b);
 	TAILQ_FOREACH(vm, &c->b->vms, next)
-		if (vm_visible(vm, c->uid))
+		if (vm_visible(vm, c->uid) || share_allows(c, vm))
 			api_put_vm(b, vm, brief);
 	mp_array_end(b);
 	mp_map_end(b);

@@ -39,7 +39,9 @@ struct client {
 	uint32_t uid;
 	int32_t pid;
 	bool admin;
-	char object[64]; /* "client 12 (uid 1000, pid 4711)" */
+	uint32_t
+		member_of; /* the CID of the shared VM of another that it last turned to; 0: none */
+	char object[64];   /* "client 12 (uid 1000, pid 4711)" */
 	struct call_ends ends;
 	const struct call_ops *ops; /* of the call that runs; NULL: none, or it was answered */
 	void *call;

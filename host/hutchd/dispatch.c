@@ -8,6 +8,7 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/relay.h"
 #include "host/hutchd/rouse.h"
+#include "host/hutchd/share.h"
 
 static const struct method methods[] = {
 	{"ping", METHOD_EITHER, METHOD_REPEAT, api_ping},
@@ -15,9 +16,9 @@ static const struct method methods[] = {
 	{"broker.info", METHOD_BROKER, 0, api_broker_info},
 	{"broker.limits", METHOD_BROKER, 0, api_broker_limits},
 	{"vm.create", METHOD_BROKER, 0, api_vm_create},
-	{"vm.info", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_info},
+	{"vm.info", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_SHARED, api_vm_info},
 	{"vm.list", METHOD_BROKER, 0, api_vm_list},
-	{"vm.wait", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_wait},
+	{"vm.wait", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_SHARED, api_vm_wait},
 	{"vm.kill", METHOD_BROKER, 0, api_vm_kill}, /* needs one unless "all" */
 	{"vm.set_ttl", METHOD_BROKER, METHOD_NEEDS_VM, api_vm_set_ttl},
 	{"vm.fork", METHOD_BROKER, METHOD_NEEDS_VM | METHOD_WAKES, api_vm_fork},
@@ -61,6 +62,38 @@ const struct method *method_find(const char *name)
 	return NULL;
 }
 
+/* Told once for each VM that a connection turns to: the lines of its calls name the client. */
+static void note_member(struct client *c, const struct vm *vm)
+{
+	if (c->member_of == vm->r.cid)
+		return;
+	c->member_of = vm->r.cid;
+	log_info(vm->object, "used by %s, as a member of group %u", c->object,
+		 (unsigned)vm->r.share_gid);
+}
+
+/* One that the client may see, or that is shared with it and may be used so. */
+static struct vm *find_vm(struct client *c, const struct method *m, const struct msg_call *call,
+			  struct hutch_error *err)
+{
+	struct vm *vm = vm_find(c->b, c->uid, call->vm, err);
+
+	if (vm || err->kind != HUTCH_E_NOT_FOUND)
+		return vm;
+	vm = vm_find_id(c->b, call->vm);
+	if (!vm || !share_allows(c, vm))
+		return NULL;
+	hutch_error_clear(err);
+	if (m->where == METHOD_BROKER && !(m->flags & METHOD_SHARED)) {
+		hutch_error_set(err, HUTCH_E_DENIED, 0,
+				"%s: VM %s is shared; that is its owner's, uid %u", call->method,
+				vm->r.id, (unsigned)vm->r.owner_uid);
+		return NULL;
+	}
+	note_member(c, vm);
+	return vm;
+}
+
 /* What the row asks for, before anything acts. */
 static int check(struct client *c, const struct method *m, const struct msg_call *call,
 		 struct vm **vm, struct hutch_error *err)
@@ -78,7 +111,7 @@ static int check(struct client *c, const struct method *m, const struct msg_call
 					       call->method);
 		return 0;
 	}
-	*vm = vm_find(c->b, c->uid, call->vm, err);
+	*vm = find_vm(c, m, call, err);
 	if (!*vm)
 		return -1;
 	return m->where == METHOD_RELAY ? limits_check_call(c, err) : 0;

@@ -24,6 +24,9 @@ enum method_where {
 #define METHOD_WAKES \
 	0x40u /* the broker's own, and needs its VM awake, as all do that are relayed */
 
+#define METHOD_SHARED \
+	0x80u /* the broker's own, and not its VM's owner's alone, as all are that are relayed */
+
 struct method {
 	const char *name;
 	enum method_where where;

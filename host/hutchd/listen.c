@@ -9,6 +9,7 @@
 #include "host/hutchd/client.h"
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
+#include "host/hutchd/share.h"
 
 struct listener {
 	struct broker *b;
@@ -16,26 +17,10 @@ struct listener {
 	struct event accept, resume;
 };
 
-/* The peer's groups at the time of its connect: unix(7), SO_PEERGROUPS. */
-static bool in_group(int fd, gid_t primary, gid_t wanted)
-{
-	gid_t groups[256];
-	socklen_t len = sizeof(groups);
-
-	if (primary == wanted)
-		return true;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
-		return false;
-	for (size_t i = 0; i < len / sizeof(groups[0]); i++)
-		if (groups[i] == wanted)
-			return true;
-	return false;
-}
-
 static bool allowed(const struct broker *b, int fd, const struct ucred *peer)
 {
 	return peer->uid == b->uid || broker_is_admin(b, peer->uid) ||
-	       (b->config->has_group && in_group(fd, peer->gid, b->config->group));
+	       (b->config->has_group && share_peer_is_member(fd, b->config->group));
 }
 
 /* Tell a client that is one too many, if its socket takes it at once. */

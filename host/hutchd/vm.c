@@ -161,6 +161,8 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 		.ttl_ms = spec->ttl_ms,
 		.secrets = spec->secrets,
 		.idle = spec->idle,
+		.shared = spec->share != NULL,
+		.share_gid = spec->share ? (uint32_t)*spec->share : 0,
 		.generation = 1,
 	};
 	uuid_generate_random(id);
@@ -261,7 +263,8 @@ struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origi
 }
 
 struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
-		     const char *key, uint64_t args_hash, struct hutch_error *err)
+		     const gid_t *share, const char *key, uint64_t args_hash,
+		     struct hutch_error *err)
 {
 	char cold_reason[256];
 	struct template tpl;
@@ -277,6 +280,7 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 			       .metadata = args->metadata,
 			       .secrets = args->secrets,
 			       .idle = args->idle,
+			       .share = share,
 			       .cold_reason = cold_reason};
 	struct vm_origin origin;
 
@@ -318,6 +322,8 @@ int vm_give(struct vm *vm, const struct vm_spec *spec, struct hutch_error *err)
 	r->created_ms = clock_unix_ms();
 	r->secrets |= spec->secrets;
 	r->idle = spec->idle;
+	r->shared = spec->share != NULL;
+	r->share_gid = spec->share ? (uint32_t)*spec->share : 0;
 	r->boot_mode = BOOT_POOL;
 	vm->kind = VM_USERS;
 	vm_table_add(vm);

@@ -96,7 +96,8 @@ struct vm_waiter {
  * no such template, HUTCH_E_EXISTS the name is taken, HUTCH_E_BUSY too many VMs.
  */
 struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
-		     const char *key, uint64_t args_hash, struct hutch_error *err);
+		     const gid_t *share, const char *key, uint64_t args_hash,
+		     struct hutch_error *err);
 /* The same for a VM that goes on from origin, or for the broker's own use. origin is taken over in any case. */
 struct vm_spec {
 	enum vm_kind kind;
@@ -109,6 +110,7 @@ struct vm_spec {
 	char *const *metadata; /* NULL: none */
 	bool secrets;
 	struct vm_idle idle;
+	const gid_t *share; /* NULL: with nobody */
 	const char *cold_reason;
 	const struct vm *parent; /* it is a fork of this one; NULL: it is none */
 };
@@ -151,6 +153,8 @@ void vm_died_error(const struct vm *vm, struct hutch_error *err);
  */
 struct vm *vm_find(struct broker *b, uint32_t uid, const char *id_or_name, struct hutch_error *err);
 struct vm *vm_find_key(struct broker *b, uint32_t owner, const char *key);
+/* Whosever it is; dead ones that are kept as well. */
+struct vm *vm_find_id(struct broker *b, const char *id);
 /* That owner's of that name: one that lives, or the last one that is dead. */
 struct vm *vm_find_name(struct broker *b, uint32_t owner, const char *name, bool dead);
 bool vm_visible(const struct vm *vm, uint32_t uid);

@@ -74,14 +74,20 @@ static struct vm *find_any_name(struct broker *b, const char *name, bool *many)
 	return found;
 }
 
+struct vm *vm_find_id(struct broker *b, const char *id)
+{
+	struct vm *vm = b->by_id[bucket(id)];
+
+	while (vm && strcmp(vm->r.id, id) != 0)
+		vm = vm->id_next;
+	return vm;
+}
+
 struct vm *vm_find(struct broker *b, uint32_t uid, const char *id_or_name, struct hutch_error *err)
 {
+	struct vm *vm = vm_find_id(b, id_or_name);
 	bool many = false;
-	struct vm *vm;
 
-	for (vm = b->by_id[bucket(id_or_name)]; vm; vm = vm->id_next)
-		if (strcmp(vm->r.id, id_or_name) == 0)
-			break;
 	if (vm && vm_visible(vm, uid))
 		return vm;
 	vm = vm_find_name(b, uid, id_or_name, false);

@@ -92,6 +92,8 @@ static const struct json_member members[] = {
 static const struct json_member later_members[] = {
 	U32(ceilings),
 	U32(ceilings_of),
+	BOOL(shared),
+	U32(share_gid),
 	TEXT(machine_id),
 	U32(start),
 	JSON_MEMBER(U64, struct vm_record, "idle_pause_after_ms", idle.pause_after_ms),

@@ -50,6 +50,8 @@ struct vm_record {
 	char key[HUTCH_MAX_KEY + 1];	  /* empty: none */
 	uint64_t args_hash; /* of vm.create's parameters, to compare a repeated key's */
 	uint32_t owner_uid;
+	bool shared; /* with share_gid's members (share.h) */
+	uint32_t share_gid;
 	enum vm_step step;
 	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
 	uint32_t memory_mib, vcpus, cid;

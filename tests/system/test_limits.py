@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,8 +14,8 @@ import pytest
 import hutch
 import procs
 from brokerrig import BrokerRig
+from users import as_uid
 
-GROUP = 4242
 CONFIG = """
 group = 4242
 uid_vms = 2
@@ -26,31 +24,6 @@ uid_clients = 3
 uid_calls = 1
 max_vms = 4
 """
-
-
-def as_uid(uid, rig, action):
-    """Run action(client) in a process of that uid; its JSON result, or the hutch error's kind and whether to retry."""
-    there, back = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(GROUP)
-            os.setuid(uid)
-            try:
-                answer = action(hutch.Client(str(rig.socket)))
-            except hutch.HutchError as e:
-                answer = {"error": e.kind, "retryable": e.retryable, "text": str(e)}
-            os.write(back, json.dumps(answer).encode())
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(back)
-    with os.fdopen(there, "rb") as pipe:
-        text = pipe.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return json.loads(text)
 
 
 @pytest.fixture()

@@ -260,6 +260,43 @@ START_TEST(methods_are_checked)
 }
 END_TEST
 
+/* What comes of a call whose params say {timeout_ms: 1}. */
+static enum hutch_error_kind ask(int fd, const char *method, const char *id)
+{
+	struct msg_call call = {.params = (const uint8_t *)"\x81\xaatimeout_ms\1",
+				.params_len = 13};
+
+	strcpy(call.method, method);
+	strcpy(call.vm, id);
+	peer_call(fd, &call, FRAME_END);
+	return peer_expect_error(rig, fd, NULL);
+}
+
+/* Whom the kernel calls a member: this process, both ends of whose connection are its own. */
+START_TEST(members_of_a_group)
+{
+	int listen_fd, fd = rig_client_open(rig, 1001);
+	struct vm *vm = rig_vm(rig, 1000, "ours", &listen_fd);
+
+	ck_assert_int_eq(ask(fd, "vm.wait", vm->r.id), HUTCH_E_NOT_FOUND);
+	vm->r.shared = true;
+	vm->r.share_gid = (uint32_t)getegid() + 77;
+	ck_assert_int_eq(ask(fd, "vm.wait", vm->r.id), HUTCH_E_NOT_FOUND);
+	vm->r.share_gid = UINT32_MAX;
+	ck_assert_int_eq(ask(fd, "vm.wait", vm->r.id), HUTCH_E_NOT_FOUND);
+	vm->r.share_gid = (uint32_t)getegid();
+	ck_assert_int_eq(ask(fd, "vm.wait", vm->r.id), HUTCH_E_TIMEOUT);
+	ck_assert_int_eq(ask(fd, "vm.wait", "ours"), HUTCH_E_NOT_FOUND);
+	ck_assert_int_eq(ask(fd, "vm.kill", vm->r.id), HUTCH_E_DENIED);
+	ck_assert_int_eq(ask(fd, "snapshot.create", vm->r.id), HUTCH_E_DENIED);
+	ck_assert_int_eq(ask(fd, "agent.identity", vm->r.id), HUTCH_E_DENIED);
+	vm->r.shared = false;
+	ck_assert_int_eq(ask(fd, "vm.kill", vm->r.id), HUTCH_E_NOT_FOUND);
+	close(fd);
+	close(listen_fd);
+}
+END_TEST
+
 /* A VM is there for its owner, root and admins. */
 START_TEST(owners)
 {
@@ -328,6 +365,7 @@ int main(void)
 	tcase_add_test(t, half_close_during_a_call);
 	tcase_add_test(t, methods_are_checked);
 	tcase_add_test(t, owners);
+	tcase_add_test(t, members_of_a_group);
 	tcase_add_test(t, client_that_does_not_read);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);

@@ -32,7 +32,7 @@ END_TEST
 #define FULL                                                                                \
 	"{'template':'t.1','name':'my_vm','ttl_ms':2592000000,'timeout_ms':3600000,"        \
 	"'memory_mib':65536,'vcpus':32,'metadata':{'a':'1','gone':nil,'b':'\\xff','c':''}," \
-	"'idle':{'pause_after_ms':1000,'park_after_ms':2592000000}}"
+	"'idle':{'pause_after_ms':1000,'park_after_ms':2592000000},'share_group':'users'}"
 
 static void check_full(const struct vm_create *m)
 {
@@ -50,6 +50,7 @@ static void check_full(const struct vm_create *m)
 	ck_assert_str_eq(m->metadata[5], "");
 	ck_assert_ptr_null(m->metadata[6]);
 	ck_assert_uint_eq(m->idle.pause_after_ms, 1000);
+	ck_assert_str_eq(m->share_group, "users");
 	ck_assert_uint_eq(m->idle.park_after_ms, HUTCH_MAX_TTL_MS);
 }
 

@@ -18,6 +18,7 @@ enum {
 	CREATE_SECRETS,
 	CREATE_PAUSE_AFTER,
 	CREATE_PARK_AFTER,
+	CREATE_SHARE,
 	CREATE_END
 };
 
@@ -34,6 +35,8 @@ enum {
 		 "boot the kernel, even where the template has a snapshot"},          \
 		{CREATE_SECRETS, "secrets", NULL,                                     \
 		 "it will hold secrets: no fork or snapshot unless allowed"},         \
+		{CREATE_SHARE, "share", "GROUP",                                      \
+		 "members of this group of yours may use it, too"},                   \
 	{                                                                             \
 		CREATE_META, "meta", "K=V", "metadata; may be repeated"               \
 	}
@@ -50,6 +53,7 @@ enum {
 struct create_options {
 	const char *template_name, *name, *snapshot;
 	bool cold, secrets;
+	char share[HUTCH_MAX_GROUP_NAME + 1];		/* a group's name or number; empty: none */
 	uint64_t ttl_ms, timeout_ms, memory_mib, vcpus; /* 0: not given */
 	uint64_t pause_after_ms, park_after_ms;
 	struct hutch_pair meta[HUTCH_MAX_METADATA];
@@ -62,7 +66,7 @@ struct create_options {
 int create_option(struct create_options *o, struct args *a, int id);
 
 /* vm.create's parameters, in params (at least CREATE_PARAMS); returns their count. */
-#define CREATE_PARAMS 10
+#define CREATE_PARAMS 11
 size_t create_params(const struct create_options *o, struct hutch_pair *params);
 /* vm.set_idle's, in params (at least IDLE_PARAMS). */
 #define IDLE_PARAMS 2

@@ -202,7 +202,8 @@ class VmInfo:
     state: `starting`, `booting`, `running`, `paused`, `parked`, `stopping` or `dead`. reason: why it ended, when dead.
     created: unix time in seconds. expires_in_seconds: until its TTL ends it, None when that is not running.
     pid: of the VMM on the host. boot_mode: `cold` (cold_reason: although its template has a snapshot), `restore`, `fork` or
-    `pool`. snapshot: the one its memory comes from; parent: id of the VM that it was forked from.
+    `pool`. snapshot: the one its memory comes from; parent: id of the VM that it was forked from. share_gid: the group whose
+    members may use it.
     disk_mib: of its writable disk; 0: what it writes is in its memory.
     stages_ms: milliseconds of each stage of its start. asleep_by: paused or parked by a `call` or by its `idle` policy, which is
     pause_after_seconds and park_after_seconds (None: never); asleep_since: unix time in seconds. raw: the map as it came.
@@ -237,6 +238,7 @@ class VmInfo:
     park_after_seconds: Optional[float] = None
     asleep_by: Optional[str] = None
     asleep_since: Optional[float] = None
+    share_gid: Optional[int] = None
     raw: Dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -274,6 +276,7 @@ class VmInfo:
             park_after_seconds=take(idle, "park_after_ms", int, 0) / 1000 or None,
             asleep_by=take(asleep, "by", str, "") or None,
             asleep_since=take(asleep, "since_ms", int, 0) / 1000 or None,
+            share_gid=take(fields, "share_gid", int, 0) if "share_gid" in fields else None,
             raw=dict(fields),
         )
 

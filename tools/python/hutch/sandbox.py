@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 from typing import Any, Dict, List, Literal, Mapping, Optional, Union, overload
 
@@ -19,6 +20,16 @@ DEFAULT_TTL_SECONDS = 3600.0
 DEFAULT_CREATE_TIMEOUT_SECONDS = 60.0
 
 
+def group_text(group: Union[str, int]) -> str:
+    """A group as the broker takes it: its number where this host knows the name, wherever its groups come from."""
+    if isinstance(group, int):
+        return str(group)
+    try:
+        return str(grp.getgrnam(group).gr_gid)
+    except KeyError:
+        return group
+
+
 def create_params(
     template: Optional[str],
     name: Optional[str],
@@ -32,6 +43,7 @@ def create_params(
     secrets: bool = False,
     pause_after_seconds: Optional[float] = None,
     park_after_seconds: Optional[float] = None,
+    share_group: Union[str, int, None] = None,
 ) -> Dict[str, Any]:
     """The `vm.create` parameters (wire.md); what was not given is left out."""
     optional = {
@@ -39,6 +51,7 @@ def create_params(
         "snapshot": snapshot,
         "cold": cold or None,
         "secrets": secrets or None,
+        "share_group": None if share_group is None else group_text(share_group),
         "name": name,
         "ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds"),
         "memory_mib": memory_mib,
@@ -106,6 +119,7 @@ class Sandbox:
         snapshot: Optional[str] = None,
         cold: bool = False,
         secrets: bool = False,
+        share_group: Union[str, int, None] = None,
         name: Optional[str] = None,
         ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
         memory_mib: Optional[int] = None,
@@ -121,7 +135,9 @@ class Sandbox:
 
         template: what it is made from, default `base`: a VM of its pool, else its snapshot, else its kernel (cold: only that).
         snapshot: instead, one of the caller's own to go on from. secrets: it will hold secrets, so fork and snapshot refuse
-        it unless allow_secrets is given. name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
+        it unless allow_secrets is given. share_group: a group of one's own whose members may use it as well, by id: run commands,
+        read and write files, ask after it; to kill, fork, keep, pause and park it stays one's own.
+        name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
         ttl_seconds: how long it may live, counted from ready; at most 30 days. memory_mib, vcpus: the template's if not
         given. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
         pause_after_seconds, park_after_seconds: what becomes of it while nobody uses it, see `set_idle`.
@@ -133,7 +149,7 @@ class Sandbox:
         """
         client = client or default_client()
         params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets,
-                               pause_after_seconds, park_after_seconds)
+                               pause_after_seconds, park_after_seconds, share_group)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
