@@ -331,13 +331,13 @@ def test_c040_kill_of_the_broker_around_it(rig, what, after_ms):
 
 def test_idle_policy(rig):
     """Paused, then parked, when nothing runs and nobody calls; each goes on by itself at the next call."""
-    made = rig.client.call("vm.create", {"idle": {"pause_after_ms": 1000, "park_after_ms": 2500}, "timeout_ms": 120000}, timeout_seconds=180)
+    made = rig.client.call("vm.create", {"idle": {"pause_after_ms": 1000, "park_after_ms": 4000}, "timeout_ms": 120000}, timeout_seconds=180)
     vm = rig.sandbox(made["id"])
-    assert made["idle"] == {"pause_after_ms": 1000, "park_after_ms": 2500}
+    assert made["idle"] == {"pause_after_ms": 1000, "park_after_ms": 4000}
     becomes(vm, "paused")
     asleep = info(vm)["asleep"]
     assert asleep["by"] == "idle" and abs(asleep["since_ms"] / 1000 - time.time()) < 20
-    assert run(vm, "echo ok") == "ok\n" and info(vm)["state"] == "running"
+    assert run(vm, "echo ok") == "ok\n"
     becomes(vm, "parked")
     assert info(vm)["asleep"]["by"] == "idle" and vmms(vm) == []
     assert run(vm, "echo ok") == "ok\n"

@@ -2,7 +2,7 @@
 foreach(name call_ends vm_state config image)
 	hutch_unit_test(${name} LIBS hutch_core)
 endforeach()
-foreach(name guest_link broker_client relay stream)
+foreach(name guest_link broker_client relay rouse stream)
 	hutch_unit_test(${name} SOURCES broker_rig.c LIBS hutch_core)
 endforeach()
 foreach(name snapshot_size template_check)

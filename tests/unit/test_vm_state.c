@@ -63,7 +63,11 @@ START_TEST(record_round_trip)
 			      .deadline_ms = UINT64_MAX / 4,
 			      .accel = ACCEL_TCG,
 			      .process = {.pid = 77, .start_time = 123456789},
-			      .generation = 1};
+			      .generation = 1,
+			      .start = 3,
+			      .idle = {1000, UINT64_MAX / 4},
+			      .asleep_ms = 1700000000000,
+			      .asleep_by_idle = true};
 	struct vm_record back;
 	struct hutch_error err;
 	char path[64];
@@ -72,6 +76,7 @@ START_TEST(record_round_trip)
 	hutch_error_clear(&err);
 	strcpy(r.id, "11111111-2222-3333-4444-555555555555");
 	strcpy(r.name, "a.name_with-all");
+	strcpy(r.machine_id, "0123456789abcdef0123456789abcdef");
 	strcpy(r.accel_reason, "it says \"no\"\n\\ here");
 	r.metadata = vm_metadata_copy((char *const *)(const void *)pairs);
 	ck_assert_int_eq(vm_record_save(&r, fd), 0);
@@ -85,6 +90,12 @@ START_TEST(record_round_trip)
 	ck_assert_uint_eq(back.process.start_time, 123456789);
 	ck_assert_int_eq(back.step, STEP_RUNNING);
 	ck_assert_int_eq(back.accel, ACCEL_TCG);
+	ck_assert_str_eq(back.machine_id, r.machine_id);
+	ck_assert_uint_eq(back.start, 3);
+	ck_assert_uint_eq(back.idle.pause_after_ms, 1000);
+	ck_assert_uint_eq(back.idle.park_after_ms, r.idle.park_after_ms);
+	ck_assert_uint_eq(back.asleep_ms, r.asleep_ms);
+	ck_assert(back.asleep_by_idle);
 	for (int i = 0; pairs[i]; i++)
 		ck_assert_str_eq(back.metadata[i], pairs[i]);
 	ck_assert_ptr_null(back.metadata[4]);
@@ -118,6 +129,35 @@ START_TEST(record_cut_anywhere)
 }
 END_TEST
 
+/* Each member that came later is as if it were nothing; one that is there has to be right. */
+START_TEST(record_of_an_older_broker)
+{
+	static const char *const later[] = {"\"machine_id\"",	       "\"start\"",
+					    "\"idle_pause_after_ms\"", "\"idle_park_after_ms\"",
+					    "\"asleep_ms\"",	       "\"asleep_by_idle\""};
+	struct vm_record r = {.step = STEP_PARKED, .start = 3, .asleep_by_idle = true}, back;
+	struct hutch_error err;
+	char path[64], *text;
+	int fd = make_dir(path);
+	size_t len = 0;
+
+	ck_assert_int_eq(vm_record_save(&r, fd), 0);
+	text = file_read(fd, VM_RECORD_FILE, 1u << 16, &len);
+	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
+		char *at = strstr(text, later[i]);
+
+		ck_assert_msg(at != NULL, "%s", later[i]);
+		at[1] = 'X'; /* another name */
+	}
+	hutch_error_clear(&err);
+	ck_assert_int_eq(file_write_atomic(fd, VM_RECORD_FILE, text, len, false), 0);
+	ck_assert_int_eq(vm_record_load(&back, fd, &err), 0);
+	ck_assert(back.step == STEP_PARKED && back.start == 0 && !back.asleep_by_idle);
+	free(text);
+	remove_dir(fd, path);
+}
+END_TEST
+
 START_TEST(record_wrong_members)
 {
 	static const char *const bad[][2] = {
@@ -128,6 +168,8 @@ START_TEST(record_wrong_members)
 		{"\"accel\": \"auto\"", "\"accel\": 3"},
 		{"\"metadata\": {}", "\"metadata\": {\"a\": 1}"},
 		{"\"name\": \"\"", "\"nam\": \"\""},
+		{"\"start\": 0", "\"start\": -1"},
+		{"\"machine_id\": \"\"", "\"machine_id\": \"012345678901234567890123456789012\""},
 	};
 	struct vm_record r = {.step = STEP_BOOTING}, back;
 	struct hutch_error err;
@@ -165,6 +207,7 @@ int main(void)
 	tcase_add_test(t, moves);
 	tcase_add_test(t, record_round_trip);
 	tcase_add_test(t, record_cut_anywhere);
+	tcase_add_test(t, record_of_an_older_broker);
 	tcase_add_test(t, record_wrong_members);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);
