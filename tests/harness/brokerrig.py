@@ -99,7 +99,13 @@ class BrokerRig:
         (self.fake_dir / "fake.conf.new").write_text(json.dumps(conf))
         os.rename(self.fake_dir / "fake.conf.new", self.fake_dir / "fake.conf")
         run = f'/usr/bin/python3 -IS {FAKE_VMM} --conf {self.fake_dir}/fake.conf "$@"'
-        body = f"setsid sh -c '{run}; :' wrapped \"$@\"\n" if wrapped else f"exec {run}\n"
+        self._wrap(f"setsid sh -c '{run}; :' wrapped \"$@\"\n" if wrapped else f"exec {run}\n")
+
+    def behave_as(self, program: str, *args: str) -> None:
+        """Another program plays the VMM from now on, until the next behave()."""
+        self._wrap(f'exec {program} {" ".join(args)} --dir {self.fake_dir} "$@"\n')
+
+    def _wrap(self, body: str) -> None:
         wrapper = self.fake_dir / "vmm.new"
         wrapper.write_text("#!/bin/sh\n" + body)
         wrapper.chmod(0o755)

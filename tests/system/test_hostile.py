@@ -126,3 +126,26 @@ def test_a_guest_without_an_identity_does_not_come_up(rig, victim, lie):
     assert failures and (lie == "mute" or failures[0].stage == "identity"), failures
     assert rig.rundirs() == [sandbox.id] and found[-1] < 5000
     assert procs.sanitized("hutchd") or procs.rss_kib(rig.pid) < 64 << 10
+
+
+def test_a_driver_that_breaks_its_rings(rig, victim):
+    """The real device behind a hostile driver, beside the victim: it lives on, and takes nothing with it."""
+    sandbox, quiet_p99 = victim
+    rig.behave_as(procs.binary("hostile-vmm"), "--seed", os.environ.get("HUTCH_HOSTILE_SEED", "1"))
+    hostile = rig.create(ttl_seconds=600)
+    rig.behave()
+    pid = hostile.info().pid
+    pest = FORK.Process(target=pester, args=(rig, hostile.id, ("exec",)), daemon=True)
+    pest.start()
+    found = latencies(sandbox, SECONDS)
+    pest.kill()
+    pest.join(10)
+    p99 = quantile(found, 0.99)
+    print(f"rings    victim: {len(found)} execs, p50 {quantile(found, 0.5):.1f} p99 {p99:.1f} ms (quiet {quiet_p99:.1f}); "
+          f"broker {procs.rss_kib(rig.pid) / 1024:.1f} MiB, VMM {procs.rss_kib(pid) / 1024:.1f} MiB, {procs.fd_count(pid)} descriptors")
+    assert hostile.info().state == "running" and procs.alive(pid), rig.log_text()[-2000:]
+    hostile.kill()
+    assert procs.sanitized("hutchd") or procs.rss_kib(rig.pid) < 64 << 10
+    assert found[-1] < 5000, found[-5:]
+    if LONG:
+        assert p99 <= max(3 * quiet_p99, FLOOR_MS), (p99, quiet_p99)
