@@ -22,7 +22,7 @@ void api_vm_park(struct client *c, const struct msg_call *call, struct vm *vm)
 void api_vm_set_idle(struct client *c, const struct msg_call *call, struct vm *vm)
 {
 	struct hutch_error err;
-	struct vm_idle idle;
+	struct vm_idle idle = {.pause_after_ms = 0};
 
 	hutch_error_clear(&err);
 	if (vm->state >= VM_STOPPING)

@@ -21,18 +21,22 @@ bool vm_is_asleep(const struct vm *vm)
 	       (vm->state == VM_PAUSED && vm->r.asleep_by_idle);
 }
 
-static int open_image(struct vm *vm, struct vm_origin *o, struct hutch_error *err)
+/* NULL with err. */
+static const struct image *open_image(struct vm *vm, struct vm_origin *o, struct hutch_error *err)
 {
 	*o = VM_ORIGIN_NONE;
-	if (vm_park_settle(vm) < 0)
-		return hutch_error_set(err, HUTCH_E_IO, errno, "what was parked cannot be used: %s",
-				       strerror(errno));
+	if (vm_park_settle(vm) < 0) {
+		hutch_error_set(err, HUTCH_E_IO, errno, "what was parked cannot be used: %s",
+				strerror(errno));
+		return NULL;
+	}
 	o->dirfd = dir_open(vm->rundir_fd, VM_IMAGE_DIR);
-	if (o->dirfd < 0)
-		return hutch_error_set(err, HUTCH_E_IO, errno, VM_IMAGE_DIR ": %s",
-				       strerror(errno));
+	if (o->dirfd < 0) {
+		hutch_error_set(err, HUTCH_E_IO, errno, VM_IMAGE_DIR ": %s", strerror(errno));
+		return NULL;
+	}
 	o->im = image_load(o->dirfd, err);
-	return o->im ? snapshot_fits(vm->b, o->im, vm->r.accel, err) : -1;
+	return o->im && snapshot_fits(vm->b, o->im, vm->r.accel, err) == 0 ? o->im : NULL;
 }
 
 /* What a next broker has to know before anything is started: a number that no earlier start in this directory had. */
@@ -55,13 +59,14 @@ static int record_begin(struct vm *vm, const struct image *im, struct hutch_erro
 static void wake(struct vm *vm)
 {
 	struct vm_origin origin = VM_ORIGIN_NONE;
+	const struct image *im;
 	struct hutch_error err;
 	struct template tpl;
 
 	hutch_error_clear(&err);
 	if (vm_check_start(vm->b, &err) < 0 ||
 	    limits_check_wake(vm->b, vm->r.owner_uid, vm->r.memory_mib, vm->r.vcpus, &err) < 0 ||
-	    open_image(vm, &origin, &err) < 0 || record_begin(vm, origin.im, &err) < 0) {
+	    !(im = open_image(vm, &origin, &err)) || record_begin(vm, im, &err) < 0) {
 		vm_origin_free(&origin);
 		hutch_error_prefix(&err, "VM %s stays parked", vm->r.id);
 		log_warn(vm->object, "not woken: %s", err.message);
@@ -69,7 +74,7 @@ static void wake(struct vm *vm)
 		return;
 	}
 	log_info(vm->object, "wakes, generation %llu", (unsigned long long)vm->r.generation);
-	snapshot_template(origin.im, &tpl);
+	snapshot_template(im, &tpl);
 	vm_boot_wake(vm, &tpl, &origin, &err);
 }
 
