@@ -57,7 +57,7 @@ def test_c014_vms_are_adopted(rig, sig):
         rig.create(name="v0")
     for s in sandboxes:
         s.kill()
-    assert not rig.fake_processes()
+    procs.eventually(lambda: not rig.fake_processes(), 5, "their processes are gone")
 
 
 def test_c014_command_survives_the_brokers_death(rig):
