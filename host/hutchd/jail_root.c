@@ -150,12 +150,12 @@ static int make_kvm(void)
 
 	if (stat(JAIL_KVM, &st) < 0)
 		return -1;
-	if (mknod(JAIL_KVM + 1, S_IFCHR | 0666, st.st_rdev) == 0)
-		return chmod(JAIL_KVM + 1, 0666);
+	if (mknod(&JAIL_KVM[1], S_IFCHR | 0666, st.st_rdev) == 0)
+		return chmod(&JAIL_KVM[1], 0666);
 	tree = jail_copy_tree(AT_FDCWD, JAIL_KVM, 0);
 	if (tree < 0 || make_place(JAIL_KVM, false) < 0)
 		return -1;
-	rc = jail_mount(tree, JAIL_KVM + 1);
+	rc = jail_mount(tree, &JAIL_KVM[1]);
 	fd_close(&tree);
 	return rc;
 }

@@ -186,9 +186,9 @@ static int add_rules(scmp_filter_ctx ctx)
 			       SCMP_A0(SCMP_CMP_MASKED_EQ, thread, thread));
 	/* Reading limits; a new one would be the third argument. */
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1,
-			       SCMP_A2(SCMP_CMP_EQ, 0));
+			       SCMP_A2(SCMP_CMP_EQ, 0, 0));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
-			       SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+			       SCMP_A0(SCMP_CMP_EQ, AF_UNIX, 0));
 	/* The C library then makes threads with clone, whose flags can be looked at. */
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 	return rc;
@@ -198,7 +198,7 @@ static int add_rules(scmp_filter_ctx ctx)
 static int add_rules_sanitized(scmp_filter_ctx ctx)
 {
 	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
-				SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+				SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0));
 }
 
 static int filter(struct hutch_error *err)

@@ -103,9 +103,9 @@ static int add_refusals(scmp_filter_ctx ctx)
 		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
 				       SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(userfaultfd), 1,
-			       SCMP_A0(SCMP_CMP_NE, TRACKING));
+			       SCMP_A0(SCMP_CMP_NE, TRACKING, 0));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-			       SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+			       SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0));
 	return rc;
 }
 

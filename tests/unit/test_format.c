@@ -108,7 +108,9 @@ static void scan_sources(const char *dir)
 }
 
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wformat-truncation"
+#endif
 
 static void try_number(const char *spec)
 {

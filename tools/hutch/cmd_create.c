@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hutch create: start a VM and print its id. */
-#include <grp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,23 +42,6 @@ static int ttl_option(struct create_options *o, struct args *a)
 	return -1;
 }
 
-/* By number where this host knows the name: from wherever its groups come. */
-static int share_option(struct create_options *o, struct args *a)
-{
-	const struct group *g = getgrnam(a->value);
-
-	if (g != NULL) {
-		snprintf(o->share, sizeof(o->share), "%u", (unsigned)g->gr_gid);
-		return 0;
-	}
-	if (a->value[0] != '\0' && strlen(a->value) < sizeof(o->share)) {
-		snprintf(o->share, sizeof(o->share), "%s", a->value);
-		return 0;
-	}
-	cli_usage(a->cli, "--share '%s': no group has that name", a->value);
-	return -1;
-}
-
 int create_option(struct create_options *o, struct args *a, int id)
 {
 	int r = 0;
@@ -99,7 +81,7 @@ int create_option(struct create_options *o, struct args *a, int id)
 		r = parse_duration(a->cli, "--park-after", a->value, &o->park_after_ms);
 		break;
 	case CREATE_SHARE:
-		r = share_option(o, a);
+		o->share = a->value;
 		break;
 	case CREATE_META:
 		r = meta_option(o, a);
@@ -122,7 +104,7 @@ size_t create_params(const struct create_options *o, struct hutch_pair *params)
 		params[n++] = (struct hutch_pair){"cold", hutch_bool(true)};
 	if (o->secrets)
 		params[n++] = (struct hutch_pair){"secrets", hutch_bool(true)};
-	if (o->share[0] != '\0')
+	if (o->share != NULL)
 		params[n++] = (struct hutch_pair){"share_group", hutch_text(o->share)};
 	if (o->name != NULL)
 		params[n++] = (struct hutch_pair){"name", hutch_text(o->name)};

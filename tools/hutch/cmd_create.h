@@ -52,8 +52,8 @@ enum {
 
 struct create_options {
 	const char *template_name, *name, *snapshot;
+	const char *share; /* a group's name or number; NULL: none */
 	bool cold, secrets;
-	char share[HUTCH_MAX_GROUP_NAME + 1];		/* a group's name or number; empty: none */
 	uint64_t ttl_ms, timeout_ms, memory_mib, vcpus; /* 0: not given */
 	uint64_t pause_after_ms, park_after_ms;
 	struct hutch_pair meta[HUTCH_MAX_METADATA];
