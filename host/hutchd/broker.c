@@ -211,9 +211,10 @@ static int set_up(struct broker *b, struct hutch_error *err)
 	if (seal(c->has_group ? &c->group : NULL, err) < 0)
 		return -1;
 	b->worker = worker_new(&b->loop);
+	b->flattener = worker_new(&b->loop);
 	b->verified = verified_load(b->state_fd, b->host_boot_id);
-	if (!b->worker || !b->verified)
-		return fail(err, "cannot set up", "the worker thread");
+	if (!b->worker || !b->flattener || !b->verified)
+		return fail(err, "cannot set up", "the worker threads");
 	if (snapshots_open(b, err) < 0)
 		return -1;
 	adopt_all(b);
@@ -249,6 +250,7 @@ static void tear_down(struct broker *b)
 	}
 	while (!TAILQ_EMPTY(&b->tombs))
 		vm_free(TAILQ_FIRST(&b->tombs));
+	worker_free(b->flattener);
 	worker_free(b->worker);
 	verified_free(b->verified);
 	if (b->accel)
@@ -286,6 +288,7 @@ int broker_run(const struct config *config)
 	TAILQ_INIT(&b->tombs);
 	TAILQ_INIT(&b->clients);
 	TAILQ_INIT(&b->pools);
+	TAILQ_INIT(&b->flattens);
 	raise_nofile();
 	hutch_error_clear(&err);
 	if (set_up(b, &err) < 0) {

@@ -32,6 +32,8 @@ struct broker {
 	int state_fd, vms_fd, templates_fd; /* <state>, <state>/vm, <state>/templates */
 	int snapshots_fd;		    /* <state>/snapshots */
 	struct worker *worker;
+	struct worker *flattener; /* for what takes long, and nobody waits for */
+	TAILQ_HEAD(, flatten) flattens;
 	struct verified *verified;
 	char host_boot_id[HUTCH_UUID_LEN + 1];
 	uint32_t uid;

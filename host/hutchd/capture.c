@@ -12,6 +12,7 @@
 
 #include "host/hutchd/capture_disk.h"
 #include "host/hutchd/fdutil.h"
+#include "host/hutchd/flatten.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
 #include "host/hutchd/vm_identity.h"
@@ -150,6 +151,8 @@ static void settle(struct capture *c)
 	capture_disk_settle(c);
 	if (c->mode != CAPTURE_PAUSE && !c->failure.kind && capture_disk_link(c, &err) < 0)
 		fail(c, &err, "its disk cannot be captured");
+	if (c->disk.frozen)
+		flatten_consider(vm);
 	finish(c, c->failure.kind ? &c->failure : NULL);
 }
 

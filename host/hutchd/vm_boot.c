@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "host/hutchd/fdutil.h"
+#include "host/hutchd/flatten.h"
 #include "host/hutchd/hello.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
@@ -166,6 +167,7 @@ static void succeed(struct vm_boot *boot)
 	vm_heart_start(vm, control);
 	guest_pool_open(&vm->pool, true);
 	vm_notify_ready(vm);
+	flatten_consider(vm);
 }
 
 static void on_identity(void *arg, const struct hutch_error *err, const uint8_t *payload,

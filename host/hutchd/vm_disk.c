@@ -12,12 +12,11 @@
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/qcow2.h"
 
-#define MIB	     (1ull << 20)
-#define OVERLAY_NAME 24u
+#define MIB (1ull << 20)
 
-static void overlay_name(uint32_t number, char out[OVERLAY_NAME])
+void vm_disk_name(uint32_t number, char out[VM_DISK_NAME])
 {
-	snprintf(out, OVERLAY_NAME, "disk-%u", number);
+	snprintf(out, VM_DISK_NAME, "disk-%u", number);
 }
 
 static int open_file(int dirfd, const char *name, int access)
@@ -34,10 +33,10 @@ static int failed(const struct vm *vm, const char *what, struct hutch_error *err
 /* An overlay with nothing in it, in place of what may be there. */
 static int make_overlay(const struct vm *vm, uint32_t number)
 {
-	char name[OVERLAY_NAME];
+	char name[VM_DISK_NAME];
 	int fd;
 
-	overlay_name(number, name);
+	vm_disk_name(number, name);
 	unlinkat(vm->rundir_fd, name, 0);
 	fd = openat(vm->rundir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd >= 0 && qcow2_create(fd, vm->r.disk_mib * MIB) < 0)
@@ -71,19 +70,19 @@ static int open_own_base(struct vm *vm, const struct template *tpl)
 
 static int open_own(struct vm *vm, struct vm_disk *out, struct hutch_error *err)
 {
-	char name[OVERLAY_NAME];
+	char name[VM_DISK_NAME];
 
 	for (uint32_t n = vm->r.disk_first; n < vm->r.disk_top; n++) {
 		if (out->d.nlayers == VMM_MAX_DISK_LAYERS)
 			return hutch_error_set(err, HUTCH_E_STATE, 0,
 					       "VM %s: its disk has too many layers", vm->r.id);
-		overlay_name(n, name);
+		vm_disk_name(n, name);
 		out->layers[out->d.nlayers] = open_file(vm->rundir_fd, name, O_RDONLY);
 		if (out->layers[out->d.nlayers] < 0)
 			return failed(vm, name, err);
 		out->d.nlayers++;
 	}
-	overlay_name(vm->r.disk_top, name);
+	vm_disk_name(vm->r.disk_top, name);
 	out->d.top_fd = open_file(vm->rundir_fd, name, O_RDWR);
 	if (out->d.top_fd < 0 && errno == ENOENT)
 		out->d.top_fd = make_overlay(vm, vm->r.disk_top);
@@ -128,9 +127,9 @@ int vm_disk_open(struct vm *vm, const struct template *tpl, const struct image *
 
 int vm_disk_make_next(const struct vm *vm, int *top_fd, int *next_fd)
 {
-	char name[OVERLAY_NAME];
+	char name[VM_DISK_NAME];
 
-	overlay_name(vm->r.disk_top, name);
+	vm_disk_name(vm->r.disk_top, name);
 	*top_fd = open_file(vm->rundir_fd, name, O_RDONLY);
 	*next_fd = *top_fd < 0 ? -1 : make_overlay(vm, vm->r.disk_top + 1);
 	if (*next_fd >= 0)
@@ -141,18 +140,18 @@ int vm_disk_make_next(const struct vm *vm, int *top_fd, int *next_fd)
 
 void vm_disk_drop_next(const struct vm *vm)
 {
-	char name[OVERLAY_NAME];
+	char name[VM_DISK_NAME];
 
-	overlay_name(vm->r.disk_top + 1, name);
+	vm_disk_name(vm->r.disk_top + 1, name);
 	unlinkat(vm->rundir_fd, name, 0);
 }
 
 bool vm_disk_is_empty(const struct vm *vm)
 {
-	char name[OVERLAY_NAME];
+	char name[VM_DISK_NAME];
 	struct stat st;
 
-	overlay_name(vm->r.disk_top, name);
+	vm_disk_name(vm->r.disk_top, name);
 	return fstatat(vm->rundir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       (uint64_t)st.st_size == qcow2_empty_length(vm->r.disk_mib * MIB);
 }
@@ -172,14 +171,14 @@ static int check_frozen(const struct vm *vm, const char *name, struct hutch_erro
 int vm_disk_link(const struct vm *vm, bool own, int dirfd, struct image *im,
 		 struct hutch_error *err)
 {
-	char from[OVERLAY_NAME], name[IMAGE_FILE_NAME];
+	char from[VM_DISK_NAME], name[IMAGE_FILE_NAME];
 
 	/* Booted: there was no image to link it from. */
 	if (!im->disk_mib && linkat(vm->rundir_fd, VM_DISK_BASE, dirfd, IMAGE_DISK, 0) < 0)
 		return failed(vm, VM_DISK_BASE, err);
 	im->disk_mib = vm->r.disk_mib;
 	for (uint32_t n = vm->r.disk_first; own && n < vm->r.disk_top; n++) {
-		overlay_name(n, from);
+		vm_disk_name(n, from);
 		image_file_name(IMAGE_FILE_DISK_LAYERS + im->disk_layers, name);
 		if (check_frozen(vm, from, err) < 0)
 			return -1;

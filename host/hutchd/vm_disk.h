@@ -11,6 +11,8 @@
 #include "host/hutchd/vm.h"
 
 #define VM_DISK_BASE "disk-base"
+#define VM_DISK_NAME 24u
+void vm_disk_name(uint32_t number, char out[VM_DISK_NAME]);
 
 /* All of it, as vmm_start wants it. */
 struct vm_disk {

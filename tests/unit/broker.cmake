@@ -1,5 +1,5 @@
 # The broker's own parts (host/hutchd, hutch_core), against peers that the tests play themselves.
-foreach(name call_ends vm_state config image)
+foreach(name call_ends vm_state config image flatten)
 	hutch_unit_test(${name} LIBS hutch_core)
 endforeach()
 foreach(name guest_link broker_client relay rouse stream)
