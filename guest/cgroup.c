@@ -476,7 +476,8 @@ void cgroup_kill_forget(struct cgroup *cg)
 
 /* Freezing */
 
-static struct loop_source freezer = {.fd = -1};
+static struct loop_source freezer = {.fd = -1}; /* cgroup.events of "exec" */
+static int freeze_fd = -1;
 static bool freezing;
 static void (*tell_frozen)(void);
 
@@ -489,23 +490,32 @@ static void freezer_ready(struct loop_source *src, uint32_t events)
 	tell_frozen();
 }
 
-int cgroup_freeze(void (*frozen)(void))
+/* Open from the start: to open them is half of the time that a command is stopped for a fork. */
+static void open_freezer(void)
 {
 	loop_source_init(&freezer, openat(cgroups.exec, "cgroup.events", O_RDONLY | O_CLOEXEC),
 			 freezer_ready);
+	freeze_fd = openat(cgroups.exec, "cgroup.freeze", O_WRONLY | O_CLOEXEC);
+}
+
+int cgroup_freeze(void (*frozen)(void))
+{
 	tell_frozen = frozen;
 	/* Where nobody is, and the agent starts nobody, a copy need not thaw: that is half of its identity's cost. */
 	freezing = freezer.fd < 0 || read_event(freezer.fd, "populated");
 	if (!freezing) {
-		loop_close(&freezer);
 		frozen();
 		return 0;
 	}
-	if (freezer.fd < 0 || write_file(cgroups.exec, "cgroup.freeze", "1") < 0 ||
-	    loop_watch(&freezer, EPOLLPRI) < 0)
+	if (write(freeze_fd, "1", 1) < 0 || loop_watch(&freezer, EPOLLPRI) < 0)
 		return -1;
 	freezer_ready(&freezer, 0);
 	return 0;
+}
+
+bool cgroup_freezes(void)
+{
+	return freezing;
 }
 
 void cgroup_thaw(void)
@@ -513,8 +523,8 @@ void cgroup_thaw(void)
 	if (!freezing)
 		return;
 	freezing = false;
-	loop_close(&freezer);
-	if (cgroups.exec >= 0 && write_file(cgroups.exec, "cgroup.freeze", "0") < 0)
+	loop_watch(&freezer, 0);
+	if (write(freeze_fd, "0", 1) < 0)
 		log_error("the execs' cgroup cannot be thawed");
 }
 
@@ -599,6 +609,7 @@ static int set_up(struct hutch_error *err)
 	if (cgroups.exec < 0 || faccessat(cgroups.exec, "cgroup.kill", W_OK, 0) < 0)
 		return hutch_error_set(err, HUTCH_E_IO, errno,
 				       "the execs' cgroup cannot be made or has no cgroup.kill");
+	open_freezer();
 	cgroups.memory = enable("memory");
 	cgroups.pids = enable("pids");
 	cgroups.cpu = enable("cpu");
@@ -636,6 +647,8 @@ void cgroup_exit(void)
 		list_del(&cg->link);
 		destroy(cg);
 	}
+	loop_close(&freezer);
+	close(freeze_fd);
 	close(cgroups.exec);
 	close(cgroups.base);
 	cgroups.base = cgroups.exec = -1;

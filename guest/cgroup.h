@@ -43,6 +43,8 @@ void cgroup_kill_forget(struct cgroup *cg);
  * returns. -1 with errno: it cannot be done. cgroup_thaw in any case.
  */
 int cgroup_freeze(void (*frozen)(void));
+/* Was there any process to freeze? */
+bool cgroup_freezes(void);
 void cgroup_thaw(void);
 /* Does any process live in an exec's cgroup? False where there are none. */
 bool cgroup_busy(void);

@@ -86,12 +86,8 @@ static void connected(void)
 
 static void ready(struct loop_source *src, uint32_t events)
 {
-	int err = 0;
-	socklen_t len = sizeof(err);
-
-	(void)events;
-	if (getsockopt(src->fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0 || err) {
-		log_debug("dial to the host: %s", strerror(err));
+	if (events & (EPOLLERR | EPOLLHUP)) {
+		log_debug("dial to the host: refused");
 		retry_later();
 		return;
 	}

@@ -28,9 +28,10 @@
 
 /*
  * A copy of a VM runs each piece of code for the first time, and under emulation that is what its identity costs: so
- * what can be opened before the snapshot is.
+ * what can be opened before the snapshot is. The machine id's file only where no command runs, which would wait for it.
  */
-static char *machine_id; /* the file, mapped while the agent is held */
+static char *machine_id; /* the file, mapped; for nothing but a held agent's identity */
+static bool usable;	 /* mapped since the agent is held: no command has touched it since */
 static int random_fd = -1;
 
 static int fail(struct hutch_error *err, const char *stage, const char *what)
@@ -62,13 +63,42 @@ static int write_id(const char *path, const char *id)
 	return n < 0 ? -1 : 0;
 }
 
+/* The file as it was written here; -1: it is not, or a worker runs, which could make it shorter. */
+static int open_written(void)
+{
+	int fd = worker_busy() ? -1
+			       : open(MACHINE_ID, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+		       st.st_size == ID_LINE))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* While the agent is held nobody runs who could see it half written. */
+static bool rewrite_machine_id(const struct agent_identity *id)
+{
+	bool done;
+	int fd;
+
+	if (usable) {
+		memcpy(machine_id, id->machine_id, ID_LINE - 1);
+		return true;
+	}
+	fd = open_written();
+	done = fd >= 0 && pwrite(fd, id->machine_id, ID_LINE - 1, 0) == ID_LINE - 1;
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
 /* By rename; on a read-only root by a bind mount over the file that must be there. */
 static int set_machine_id(const struct agent_identity *id, struct hutch_error *err)
 {
-	if (machine_id) { /* nobody runs who could see it half written */
-		memcpy(machine_id, id->machine_id, ID_LINE - 1);
+	if (agent.held && rewrite_machine_id(id))
 		return 0;
-	}
 	mkdir("/etc", 0755);
 	if (write_id(MACHINE_ID_NEW, id->machine_id) == 0 &&
 	    rename(MACHINE_ID_NEW, MACHINE_ID) == 0)
@@ -150,30 +180,26 @@ static struct loop_timer idle = {.due = unmap, .always = true};
 
 void identity_prepare(void)
 {
-	struct stat st;
 	void *p;
 	int fd;
 
 	loop_timer_clear(&idle);
 	unmap(NULL);
-	/* A worker could make the file shorter, and the agent would have no page to write to. */
-	if (agent.mode != AGENT_PID1 || worker_busy() > 0)
-		return;
-	fd = open(MACHINE_ID, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	fd = agent.mode == AGENT_PID1 ? open_written() : -1;
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-	    st.st_size == ID_LINE) {
-		p = mmap(NULL, ID_LINE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-		if (p != MAP_FAILED)
-			machine_id = p;
-	}
+	p = mmap(NULL, ID_LINE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	usable = p != MAP_FAILED;
+	if (usable)
+		machine_id = p;
 	close(fd);
 }
 
 void identity_over(void)
 {
-	loop_timer_after_ms(&idle, IDLE_MS);
+	usable = false;
+	if (machine_id)
+		loop_timer_after_ms(&idle, IDLE_MS);
 }
 
 int identity_rehearse(const struct agent_identity *id, struct hutch_error *err)

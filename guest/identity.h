@@ -10,7 +10,7 @@
  * err, stage set when a step failed: then the old one, or none, stays in force.
  */
 int identity_set(const struct agent_identity *id, struct hutch_error *err);
-/* Before a snapshot, and when its copies, or the VM itself, go on: what a copy would else have to open. */
+/* Before a snapshot of a machine without commands, and when its copies, or the VM itself, go on: what a copy would else have to open. */
 void identity_prepare(void);
 void identity_over(void);
 /* The same steps with the host name and time that are there, and with entropy that counts for nothing. */

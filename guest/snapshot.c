@@ -118,7 +118,6 @@ int call_snapshot_prepare(struct conn *c, const struct msg_call *call, struct hu
 	conn_hold(c);
 	listen_hold(true);
 	loop_hold_timers(true);
-	identity_prepare();
 	loop_timer_after_ms(&deadline, timeout_ms);
 	if (!cgroup_ready()) {
 		frozen();
@@ -127,6 +126,8 @@ int call_snapshot_prepare(struct conn *c, const struct msg_call *call, struct hu
 		let_go(false, false);
 		return -1;
 	}
+	if (!cgroup_freezes())
+		identity_prepare();
 	return 0;
 }
 
