@@ -75,6 +75,13 @@ def test_template_json_tells_the_truth(base):
     assert told["packages"]["linux-image-" + told["kernel_version"]] and told["packages"]["busybox"]
 
 
+def test_the_same_by_another_name(base, tmp_path):
+    mine = images.build_template("mine", tmp_path, "--like", "base", "--disk-mib", 16)
+    told, like = (json.loads((folder / "template.json").read_text()) for folder in (mine, base))
+    assert (told["name"], told["disk_mib"]) == ("mine", 16) and "disk_mib" not in like
+    assert told["cmdline"] == like["cmdline"] and told["files"]["vmlinux"] == like["files"]["vmlinux"]
+
+
 def test_base_is_a_usable_root(base):
     files = listing(base / "initramfs.cpio")
     assert files["init"] == ("-rwxr-xr-x", 0, 0)

@@ -140,7 +140,8 @@ static int run_build_script(struct cli *cli, const char *script, char *const *ar
 
 struct build {
 	const char *name;
-	const char *from;     /* the root file system; NULL: as name says */
+	const char *like;     /* whose manifest; NULL: as rootfs/build has it */
+	const char *from;     /* the root file system; NULL: like's */
 	const char *disk_mib; /* NULL: as the manifest says */
 };
 
@@ -148,7 +149,7 @@ struct build {
 static int build(struct cli *cli, const struct build *b, const char *dir, char **extra, int count)
 {
 	char rootfs[PATH_MAX], script[PATH_MAX + 8], agent[PATH_MAX], out[PATH_MAX + 80];
-	const char *fixed[11] = {script, "--agent", agent, "--out", out, "--name", b->name};
+	const char *fixed[13] = {script, "--agent", agent, "--out", out, "--name", b->name};
 	size_t n = 7;
 	char **argv;
 	int r;
@@ -166,6 +167,10 @@ static int build(struct cli *cli, const struct build *b, const char *dir, char *
 	}
 	snprintf(script, sizeof(script), "%s/build", rootfs);
 	snprintf(out, sizeof(out), "%s/%s", dir, b->name);
+	if (b->like != NULL) {
+		fixed[n++] = "--like";
+		fixed[n++] = b->like;
+	}
 	if (b->from != NULL) {
 		fixed[n++] = "--from";
 		fixed[n++] = b->from;
@@ -244,13 +249,15 @@ static int parse_build(struct args *a, struct build *b)
 static int run_build(struct cli *cli, struct args *a)
 {
 	char dir[PATH_MAX], from_name[HUTCH_MAX_TEMPLATE_NAME + 2];
-	struct build b = {NULL, NULL, NULL};
+	struct build b = {NULL, NULL, NULL, NULL};
 	int used = 0;
 
 	if (parse_build(a, &b) < 0)
 		return a->status;
-	if (b.name == NULL && a->count > 0 && a->operands[0][0] != '-')
-		b.name = a->operands[used++];
+	if (a->count > 0 && a->operands[0][0] != '-')
+		*(b.from == NULL ? &b.like : &b.name) = a->operands[used++];
+	if (b.name == NULL)
+		b.name = b.like;
 	if (b.name == NULL && b.from == NULL)
 		return cli_usage(cli, "NAME is missing");
 	if (b.name == NULL) {
@@ -276,7 +283,7 @@ static int run_build(struct cli *cli, struct args *a)
 static const struct opt build_options[] = {
 	{OPT_FROM, "from", "DIR|TAR", "out of this root file system, as docker export gives one"},
 	{OPT_NAME, "name", "NAME",
-	 "what it is called; with --from, DIR or TAR says that otherwise"},
+	 "what it is called; else as the one that it is made of, or as DIR or TAR"},
 	{OPT_DISK_MIB, "disk-mib", "N",
 	 "its VMs write to a disk of this size, not to memory (0: to memory)"},
 	{0},
@@ -287,7 +294,7 @@ const struct command cmd_template_build = {
 	.operands = "[NAME] [-- BUILD-OPTION...]",
 	.summary = "Build a template with rootfs/build, snapshot it and print its name",
 	.details =
-		"NAME is one that comes with hutch (base, debian), unless --from is given.\n"
+		"NAME is one that comes with hutch (base, debian); with --from, what it is called.\n"
 		"The broker must be running: it boots the template once, and keeps what the VMs are\n"
 		"restored from. Words after -- go to rootfs/build.\n",
 	.opts = build_options,
