@@ -483,7 +483,7 @@ static void find(struct cgroups *c, const struct cgroup_places *places)
 		if (cgroup_find_v1(c, places) == 0)
 			try_all(c);
 		/* Where there is no v1, what v2 is in want of is what is to be told. */
-		if (c->report.kind == CGROUP_NONE && reason[0])
+		if (c->report.kind == CGROUP_NONE && !c->report.reason[0])
 			memcpy(c->report.reason, reason, sizeof(reason));
 	}
 	look_at_state(c, places->state);
