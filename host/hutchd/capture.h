@@ -64,6 +64,8 @@ struct capture {
  */
 struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_done *done, void *arg,
 			      struct hutch_error *err);
+/* capture_files.c: VM_CAPTURE_DIR with all that can be made before the pause. -1 with err. */
+int capture_set_up(struct capture *c, struct hutch_error *err);
 /* Remove what was captured, if it is still there. */
 void capture_end(struct capture *c);
 /* Of CAPTURE_LAST: leave what was captured where it is, and forget it. */

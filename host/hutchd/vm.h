@@ -161,6 +161,9 @@ bool vm_visible(const struct vm *vm, uint32_t uid);
 void vm_table_add(struct vm *vm);
 void vm_table_remove(struct vm *vm);
 
+/* It was ready once, and lives. */
+bool vm_was_ready(const struct vm *vm);
+
 /* Write the record; a failure is logged and returned. */
 int vm_save(struct vm *vm);
 

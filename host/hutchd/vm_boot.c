@@ -20,35 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/hutchd/fdutil.h"
 #include "host/hutchd/flatten.h"
-#include "host/hutchd/hello.h"
 #include "host/hutchd/log.h"
-#include "host/hutchd/snapshot.h"
-#include "host/hutchd/template_check.h"
-#include "host/hutchd/verify.h"
-#include "host/hutchd/vm.h"
+#include "host/hutchd/vm_boot_priv.h"
 #include "host/hutchd/vm_disk.h"
 #include "host/hutchd/vm_identity.h"
-#include "host/hutchd/warm_pool.h"
-
-struct vm_boot {
-	struct deferred deferred;
-	struct vm *vm;
-	struct template tpl;
-	struct vm_origin origin;
-	bool wakes; /* it was parked */
-	uint64_t begun_us, up_us, hello_us, timeout_ms;
-	struct event deadline;
-	struct accel_wait *accel;
-	struct verify *verify;
-	struct template_check *check;
-	struct hello_port port;
-	struct guest_link *control; /* the one that said hello; the VM's from running on */
-	struct guest_call *call;    /* identity */
-	struct guest_waiter ahead; /* a pool's VM: for a connection that its first call will find */
-	char stage[16];
-};
 
 static void destroy(struct deferred *d)
 {
@@ -75,7 +51,7 @@ void vm_boot_abort(struct vm *vm)
 	loop_defer(&vm->b->loop, &boot->deferred, destroy);
 }
 
-static void set_stage(struct vm_boot *boot, const char *stage)
+void vm_boot_stage(struct vm_boot *boot, const char *stage)
 {
 	snprintf(boot->stage, sizeof(boot->stage), "%s", stage);
 }
@@ -96,7 +72,7 @@ static void give_up(struct vm_boot *boot, const struct hutch_error *err)
 		vm_fail(boot->vm, err);
 }
 
-static void fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, const char *text)
+void vm_boot_fail(struct vm_boot *boot, enum hutch_error_kind kind, int errnum, const char *text)
 {
 	struct vm *vm = boot->vm;
 	struct hutch_error err;
@@ -127,11 +103,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 	tell_accel(boot, false);
 	snprintf(text, sizeof(text), "not ready after %llu ms, in stage %s",
 		 (unsigned long long)boot->timeout_ms, boot->stage);
-	fail(boot, HUTCH_E_BOOT_FAILED, ETIMEDOUT, text);
+	vm_boot_fail(boot, HUTCH_E_BOOT_FAILED, ETIMEDOUT, text);
 }
 
 /* The image that it should have gone on from is at fault. */
-static void fail_origin(struct vm_boot *boot, const struct hutch_error *err)
+void vm_boot_fail_origin(struct vm_boot *boot, const struct hutch_error *err)
 {
 	struct hutch_error named = *err;
 
@@ -159,7 +135,7 @@ static void succeed(struct vm_boot *boot)
 	vm->r.total_us = clock_us() - boot->begun_us;
 	if (record_success(vm, boot->wakes) < 0) {
 		guest_link_close(control);
-		fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
+		vm_boot_fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
 		return;
 	}
 	vm_boot_abort(vm);
@@ -190,117 +166,20 @@ static void on_identity(void *arg, const struct hutch_error *err, const uint8_t 
 	}
 	snprintf(text, sizeof(text), "identity%s%s: %.500s", err->stage[0] ? ", stage " : "",
 		 err->stage, err->message);
-	fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, text);
+	vm_boot_fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, text);
 }
 
-static void give_identity(struct vm_boot *boot)
+void vm_boot_identity(struct vm_boot *boot)
 {
-	set_stage(boot, "identity");
+	vm_boot_stage(boot, "identity");
 	boot->call = vm_identity_give(boot->vm, boot->control, on_identity, boot);
 	if (!boot->call)
-		fail(boot, HUTCH_E_INTERNAL, errno, "cannot make its identity");
+		vm_boot_fail(boot, HUTCH_E_INTERNAL, errno, "cannot make its identity");
 }
 
-static void fail_err(struct vm_boot *boot, const struct hutch_error *err)
+void vm_boot_fail_err(struct vm_boot *boot, const struct hutch_error *err)
 {
-	fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, err->message);
-}
-
-/* A VM of a pool waits from here on, stopped, without a deadline but its lease. */
-static void on_stopped(void *arg, const struct hutch_error *err)
-{
-	struct vm *vm = arg;
-
-	if (!vm->boot)
-		return;
-	if (err) {
-		fail_err(vm->boot, err);
-		return;
-	}
-	event_del(&vm->boot->deadline);
-	set_stage(vm->boot, "pool");
-	warm_pool_ready(vm);
-}
-
-static void stop(struct vm_boot *boot)
-{
-	guest_pool_shut(&boot->vm->pool);
-	vmm_stop(boot->vm->vmm, on_stopped, boot->vm);
-}
-
-static void on_ahead(struct guest_waiter *w, struct guest_link *g)
-{
-	struct vm_boot *boot = container_of(w, struct vm_boot, ahead);
-
-	guest_link_move(g, &boot->vm->pool.idle);
-	stop(boot);
-}
-
-/* Then its first call connects. */
-static void on_no_ahead(struct guest_waiter *w, const struct hutch_error *err)
-{
-	struct vm_boot *boot = container_of(w, struct vm_boot, ahead);
-
-	log_debug(boot->vm->object, "no connection ahead: %s", err->message);
-	if (boot->vm->boot == boot)
-		stop(boot);
-}
-
-static void connect_ahead(struct vm_boot *boot)
-{
-	struct guest_pool *p = &boot->vm->pool;
-
-	boot->ahead.got = on_ahead;
-	boot->ahead.failed = on_no_ahead;
-	guest_pool_open(p, false);
-	guest_pool_get(p, &boot->ahead); /* it has none yet */
-}
-
-static void on_warm(void *arg, const struct hutch_error *err, const uint8_t *payload, size_t len)
-{
-	struct vm_boot *boot = arg;
-
-	(void)payload;
-	(void)len;
-	boot->call = NULL;
-	if (boot->vm->boot != boot)
-		return;
-	if (err)
-		fail_err(boot, err);
-	else
-		connect_ahead(boot);
-}
-
-static void warm(struct vm_boot *boot)
-{
-	static const struct msg_call call = {.method = "agent.warm"};
-
-	set_stage(boot, "warm");
-	boot->call = guest_call_start(&boot->vm->pool, boot->control, &call, 0, on_warm, boot);
-	if (!boot->call)
-		fail(boot, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
-}
-
-static void on_cont(void *arg, const struct hutch_error *err)
-{
-	struct vm *vm = arg;
-
-	if (err && vm->boot)
-		fail_err(vm->boot, err);
-}
-
-/* The identity is on its way before the guest goes on, and waits for it in the socket. */
-void vm_boot_give(struct vm *vm, uint64_t timeout_ms)
-{
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
-	struct vm_boot *boot = vm->boot;
-
-	boot->begun_us = boot->hello_us = clock_us();
-	boot->timeout_ms = timeout_ms;
-	event_add(&boot->deadline, &tv);
-	vmm_cont(vm->vmm, on_cont, vm);
-	give_identity(boot);
+	vm_boot_fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, err->message);
 }
 
 static void on_control_ready(void *arg, struct guest_link *g)
@@ -315,7 +194,7 @@ static void on_control_lost(void *arg, struct guest_link *g, const struct hutch_
 
 	(void)g;
 	boot->control = NULL;
-	fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, err->message);
+	vm_boot_fail(boot, HUTCH_E_BOOT_FAILED, err->errnum, err->message);
 }
 
 static const struct link_owner control_owner = {.ready = on_control_ready, .lost = on_control_lost};
@@ -335,18 +214,18 @@ static void on_hello(void *arg, struct guest_link *g)
 	boot->control = g;
 	hello_close(&boot->port);
 	if (vm->kind == VM_POOLED)
-		warm(boot);
+		vm_boot_warm(boot);
 	else
-		give_identity(boot);
+		vm_boot_identity(boot);
 }
 
 void vm_boot_spawned(struct vm *vm)
 {
 	vm->r.step = vm->boot->wakes ? STEP_WAKING : STEP_BOOTING;
 	if (vm_save(vm) < 0)
-		fail(vm->boot, HUTCH_E_IO, errno, "its record cannot be written");
+		vm_boot_fail(vm->boot, HUTCH_E_IO, errno, "its record cannot be written");
 	else
-		set_stage(vm->boot, vm->boot->origin.im ? "restore" : "qmp");
+		vm_boot_stage(vm->boot, vm->boot->origin.im ? "restore" : "qmp");
 }
 
 void vm_boot_up(struct vm *vm)
@@ -355,7 +234,7 @@ void vm_boot_up(struct vm *vm)
 
 	if (!boot->wakes)
 		vm_state_set(&vm->state, VM_BOOTING, vm->object);
-	set_stage(boot, "hello");
+	vm_boot_stage(boot, "hello");
 	boot->up_us = clock_us();
 	hello_accept(&boot->port);
 }
@@ -406,7 +285,7 @@ static struct vmm *start_with_disk(struct vm_boot *boot, struct vmm_config *conf
 }
 
 /* The VMM inherits the image's descriptors: they are open only during its start. */
-static void start_vmm(struct vm_boot *boot)
+void vm_boot_spawn(struct vm_boot *boot)
 {
 	struct vm *vm = boot->vm;
 	struct vmm_restore restore;
@@ -415,15 +294,15 @@ static void start_vmm(struct vm_boot *boot)
 	struct image_fds fds;
 
 	hutch_error_clear(&err);
-	set_stage(boot, "spawn");
+	vm_boot_stage(boot, "spawn");
 	if (hello_open(&boot->port) < 0) {
-		fail(boot, HUTCH_E_START_FAILED, errno, "cannot bind its hello port");
+		vm_boot_fail(boot, HUTCH_E_START_FAILED, errno, "cannot bind its hello port");
 		return;
 	}
 	fill_config(&config, vm, left_ms(boot));
 	if (boot->origin.im) {
 		if (image_open(boot->origin.im, boot->origin.dirfd, &fds, &err) < 0) {
-			fail_origin(boot, &err);
+			vm_boot_fail_origin(boot, &err);
 			return;
 		}
 		restore = (struct vmm_restore){.base_fd = fds.memory,
@@ -439,120 +318,7 @@ static void start_vmm(struct vm_boot *boot)
 		vm_boot_failed(vm, &err);
 }
 
-static void on_checked(void *arg, const struct hutch_error *err)
-{
-	struct vm_boot *boot = arg;
-
-	boot->check = NULL;
-	if (err)
-		vm_boot_failed(boot->vm, err);
-	else
-		start_vmm(boot);
-}
-
-/* The template's files that the VMM will use are looked at first; those of a fork's parent are in use. */
-static void start_checked(struct vm_boot *boot)
-{
-	unsigned files = boot->origin.im ? TEMPLATE_CHECK_ROOT : TEMPLATE_CHECK_ALL;
-	struct broker *b = boot->vm->b;
-	struct hutch_error err;
-
-	if (boot->origin.trusted ||
-	    template_check_is_known(b->verified, &boot->tpl, b->templates_fd, files)) {
-		start_vmm(boot);
-		return;
-	}
-	hutch_error_clear(&err);
-	set_stage(boot, "digest");
-	boot->check = template_check_start(b->verified, b->worker, &boot->tpl, b->templates_fd,
-					   files, on_checked, boot, &err);
-	if (!boot->check)
-		vm_boot_failed(boot->vm, &err);
-}
-
-/* What its memory is made of, for the record. */
-static void go_on_from_origin(struct vm_boot *boot)
-{
-	struct vm *vm = boot->vm;
-	const struct image *im = boot->origin.im;
-
-	vm->r.generation = im->generation + 1;
-	vm->r.layers = im->nlayers;
-	vm->r.secrets |= im->secrets;
-	vm->image_made_ms = im->created_ms;
-	start_checked(boot);
-}
-
-/* The template can be booted instead. */
-static void use_cold(struct vm *vm, struct vm_origin *origin, const char *reason)
-{
-	log_info(vm->object, "the template's snapshot is not used: %s", reason);
-	snprintf(vm->r.cold_reason, sizeof(vm->r.cold_reason), "%.250s", reason);
-	vm->r.boot_mode = BOOT_COLD;
-	vm->r.generation = 1;
-	vm_origin_free(origin);
-	tree_remove(vm->rundir_fd, VM_IMAGE_DIR);
-}
-
-static void origin_unusable(struct vm_boot *boot, const struct hutch_error *err)
-{
-	if (!boot->origin.optional) {
-		fail_origin(boot, err);
-		return;
-	}
-	use_cold(boot->vm, &boot->origin, err->message);
-	start_checked(boot);
-}
-
-static void on_verified(void *arg, const struct hutch_error *err, uint64_t bytes)
-{
-	struct vm_boot *boot = arg;
-
-	(void)bytes;
-	boot->verify = NULL;
-	if (err)
-		origin_unusable(boot, err);
-	else
-		go_on_from_origin(boot);
-}
-
-static void check_origin(struct vm_boot *boot)
-{
-	struct broker *b = boot->vm->b;
-	struct vm_origin *o = &boot->origin;
-	struct hutch_error err;
-
-	hutch_error_clear(&err);
-	set_stage(boot, "snapshot");
-	if (snapshot_fits(b, o->im, boot->vm->r.accel, &err) < 0) {
-		origin_unusable(boot, &err);
-		return;
-	}
-	if (verify_is_known(b->verified, o->im, o->dirfd)) {
-		go_on_from_origin(boot);
-		return;
-	}
-	set_stage(boot, "digest");
-	boot->verify = verify_start(b->verified, b->worker, o->im, o->dirfd, VERIFY_UNKNOWN,
-				    on_verified, boot, &err);
-	if (!boot->verify)
-		origin_unusable(boot, &err);
-}
-
-static void on_accel(void *arg, enum vmm_accel verdict, const char *reason)
-{
-	struct vm_boot *boot = arg;
-
-	boot->accel = NULL;
-	boot->vm->r.accel = verdict;
-	snprintf(boot->vm->r.accel_reason, sizeof(boot->vm->r.accel_reason), "%.250s", reason);
-	if (boot->origin.im)
-		check_origin(boot);
-	else
-		start_checked(boot);
-}
-
-static struct vm_boot *boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch_error *err)
+struct vm_boot *vm_boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch_error *err)
 {
 	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
 				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
@@ -571,66 +337,4 @@ static struct vm_boot *boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch
 	event_add(&boot->deadline, &tv);
 	vm->boot = boot;
 	return boot;
-}
-
-/* Has it ended at once? Nobody waits for it yet, and nobody would be told. */
-static int ended(const struct vm *vm, struct hutch_error *err)
-{
-	if (vm->state != VM_DEAD)
-		return 0;
-	if (vm->failure)
-		*err = *vm->failure;
-	else
-		vm_died_error(vm, err);
-	return -1;
-}
-
-int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
-		  uint64_t timeout_ms, struct hutch_error *err)
-{
-	struct vm_boot *boot;
-
-	if (vm_save(vm) < 0)
-		return hutch_error_set(err, HUTCH_E_IO, errno,
-				       "cannot write the record of VM %s: %s", vm->r.id,
-				       strerror(errno));
-	if (origin->im && vm_origin_take(origin, vm->rundir_fd, err) < 0) {
-		if (!origin->optional)
-			return hutch_error_prefix(err, "snapshot '%s'", origin->im->name), -1;
-		use_cold(vm, origin, err->message);
-		hutch_error_clear(err);
-	}
-	boot = boot_new(vm, timeout_ms, err);
-	if (!boot)
-		return -1;
-	boot->tpl = *tpl;
-	boot->origin = *origin;
-	*origin = VM_ORIGIN_NONE;
-	if (boot->origin.trusted) {
-		go_on_from_origin(boot);
-		return ended(vm, err);
-	}
-	set_stage(boot, "accel");
-	boot->accel = accel_resolve(vm->b->accel, tpl, on_accel, boot);
-	if (boot->accel)
-		return 0;
-	return hutch_error_set(err, HUTCH_E_INTERNAL, ENOMEM,
-			       "cannot find out the accelerator for VM %s", vm->r.id);
-}
-
-void vm_boot_wake(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
-		  struct hutch_error *err)
-{
-	struct vm_boot *boot = boot_new(vm, VM_WAKE_MS, err);
-
-	if (!boot) {
-		vm_origin_free(origin);
-		vm_wake_failed(vm, err);
-		return;
-	}
-	boot->wakes = true;
-	boot->tpl = *tpl;
-	boot->origin = *origin;
-	*origin = VM_ORIGIN_NONE;
-	start_vmm(boot);
 }

@@ -134,6 +134,11 @@ void vm_bury(struct vm *vm)
 	notify_end(vm);
 }
 
+bool vm_was_ready(const struct vm *vm)
+{
+	return vm->state >= VM_RUNNING && vm->state < VM_STOPPING;
+}
+
 static bool is_so(const struct vm *vm, const struct vm_waiter *w)
 {
 	if (vm->state == VM_DEAD)
