@@ -89,16 +89,17 @@ static int add_file(struct sha256 *s, int fd, off_t size, uint8_t *buf, uint64_t
 	off_t at = 0;
 
 	while (at < size) {
-		off_t begin = lseek(fd, at, SEEK_DATA), end;
+		off_t data = lseek(fd, at, SEEK_DATA), begin, end;
 
-		if (begin < 0)
+		if (data < 0)
 			return errno == ENXIO ? 0 : -1; /* a hole up to the end */
-		begin -= begin % PAGE;
-		if (begin < at)
-			begin = at;
-		end = lseek(fd, begin, SEEK_HOLE);
+		/* From the data on: where blocks are smaller than a page, what is before it in its page may be a hole. */
+		end = lseek(fd, data, SEEK_HOLE);
 		if (end < 0)
 			return -1;
+		begin = data - data % PAGE;
+		if (begin < at)
+			begin = at;
 		end = (end + PAGE - 1) / PAGE * PAGE;
 		if (end > size)
 			end = size;
