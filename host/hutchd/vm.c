@@ -105,8 +105,8 @@ void vm_free(struct vm *vm)
 		vm_boot_abort(vm);
 		vm_rejoin_abort(vm);
 		vm_thaw_abort(vm);
-		vm_idle_stop(vm);
 		capture_abort(vm);
+		vm_idle_stop(vm); /* after all that may begin its time anew */
 		guest_link_close(vm->held);
 		vm_heart_stop(vm);
 		TAILQ_REMOVE(&b->vms, vm, next);

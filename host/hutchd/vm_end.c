@@ -27,8 +27,8 @@ static void close_guest_side(struct vm *vm)
 	vm_boot_abort(vm);
 	vm_rejoin_abort(vm);
 	vm_thaw_abort(vm);
-	vm_idle_stop(vm);
 	capture_abort(vm);
+	vm_idle_stop(vm); /* after all that may begin its time anew */
 	guest_link_close(vm->held);
 	vm->held = NULL;
 	vm_heart_stop(vm);
