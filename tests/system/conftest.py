@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,10 @@ sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "harness")]
 def pytest_configure(config):
     config.addinivalue_line("markers", "limit(seconds): a test may take this long; default 60")
     config.addinivalue_line("markers", "slow: takes more than some 20 s")
+    # However this was started: a shell lets what it starts in the background ignore SIGINT, and so would all started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "HUTCH_BUILD" in os.environ:
+        os.environ["HUTCH_BUILD"] = os.path.abspath(os.environ["HUTCH_BUILD"])
 
 
 @pytest.hookimpl(hookwrapper=True)
