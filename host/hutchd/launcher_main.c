@@ -10,6 +10,7 @@
 #include "host/hutchd/launcher_main.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
@@ -39,11 +41,25 @@ struct child {
 	int wait_status;
 };
 
+/*
+ * A cgroup that still holds its dead process: the kernel tells of an end before the last switch away from it, and takes it out of
+ * its cgroup after that. Nothing tells of the latter.
+ */
+struct leftover {
+	LIST_ENTRY(leftover) link; /* launcher_loop::leftovers */
+	char id[40];
+	int file;
+	unsigned tries;
+};
+#define LEFTOVER_MS    10
+#define LEFTOVER_TRIES 500u /* the next launcher looks again */
+
 struct launcher_loop {
 	int sock;
 	int signals; /* signalfd, SIGCHLD */
 	const struct launcher_setup *setup;
 	LIST_HEAD(bucket, child) children[BUCKETS]; /* by pid */
+	LIST_HEAD(, leftover) leftovers;
 };
 
 int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path)
@@ -109,12 +125,44 @@ static int spawn(struct launcher_loop *l, const struct launch_spawn *req, const 
 	return pidfd;
 }
 
-static void tidy(const struct launch_reap *req, int file, struct launch_reply *reply)
+static void add_leftover(struct launcher_loop *l, const char *id, int file)
+{
+	struct leftover *left = calloc(1, sizeof(*left));
+
+	if (!left)
+		return;
+	snprintf(left->id, sizeof(left->id), "%s", id);
+	left->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+	LIST_INSERT_HEAD(&l->leftovers, left, link);
+}
+
+static void retry_leftovers(struct launcher_loop *l)
+{
+	struct leftover *left, *next;
+	bool oom;
+
+	for (left = LIST_FIRST(&l->leftovers); left; left = next) {
+		next = LIST_NEXT(left, link);
+		if (cgroup_vm_remove(left->file, left->id, &oom) < 0 && errno == EBUSY &&
+		    ++left->tries < LEFTOVER_TRIES)
+			continue;
+		LIST_REMOVE(left, link);
+		fd_close(&left->file);
+		free(left);
+	}
+}
+
+static void tidy(struct launcher_loop *l, const struct launch_reap *req, int file,
+		 struct launch_reply *reply)
 {
 	bool oom = false;
 
-	if (cgroup_vm_remove(file, req->id, &oom) < 0)
-		launch_fail(reply, errno, "cgroup", NULL);
+	if (cgroup_vm_remove(file, req->id, &oom) < 0) {
+		if (errno == EBUSY)
+			add_leftover(l, req->id, file);
+		else
+			launch_fail(reply, errno, "cgroup", NULL);
+	}
 	reply->oom = oom;
 }
 
@@ -147,7 +195,7 @@ static void reap(struct launcher_loop *l, const struct launch_reap *req, int cgr
 	}
 	reply->killed = (uint32_t)killed;
 	if (cgroup >= 0)
-		tidy(req, cgroup, reply);
+		tidy(l, req, cgroup, reply);
 	else
 		cgroup_vm_unmake(l->setup->cgroups, req->id);
 }
@@ -218,7 +266,7 @@ static void answer(struct launcher_loop *l, const struct launch_request *req, si
 	else if (req->op == LAUNCH_REAP)
 		reap(l, &req->reap, nfds ? fds[0] : -1, &reply);
 	else
-		tidy(&req->reap, fds[0], &reply);
+		tidy(l, &req->reap, fds[0], &reply);
 	if (fd_send(l->sock, &reply, sizeof(reply), &pidfd, pidfd >= 0 ? 1 : 0) < 0)
 		log_errno(LOG_LEVEL_WARN, "broker", "an answer could not be sent");
 	fd_close(&pidfd);
@@ -307,6 +355,26 @@ static void say_hello(int sock, struct launcher_setup *s)
 	fd_send(sock, &hello, sizeof(hello), NULL, 0);
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Until something is to be done without being asked; -1: nothing is. measure: when, 0: never. */
+static int sleep_ms(const struct launcher_loop *l, int64_t measure)
+{
+	int64_t left = measure ? measure - now_ms() : -1;
+
+	if (measure && left < 0)
+		left = 0;
+	if (!LIST_EMPTY(&l->leftovers) && (left < 0 || left > LEFTOVER_MS))
+		left = LEFTOVER_MS;
+	return (int)left;
+}
+
 _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 {
 	struct launcher_setup own = *setup;
@@ -316,7 +384,7 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 					     .state = own.template_dir};
 	struct launcher_loop l = {.sock = sock, .setup = &own};
 	struct pollfd p[2];
-	int timeout = TSC_MEASURE_MS;
+	int64_t measure = 0; /* the TSC; 0: done */
 
 	for (int i = 0; i < BUCKETS; i++)
 		LIST_INIT(&l.children[i]);
@@ -335,16 +403,18 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 		_exit(1);
 	}
 	tsc_start();
+	measure = now_ms() + TSC_MEASURE_MS;
 	say_hello(sock, &own);
 	p[0] = (struct pollfd){.fd = sock, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = l.signals, .events = POLLIN};
 	for (;;) {
-		int n = poll(p, 2, timeout);
+		int n = poll(p, 2, sleep_ms(&l, measure));
 
-		if (n == 0) {
+		if (measure && now_ms() >= measure) {
 			tsc_khz();
-			timeout = -1;
+			measure = 0;
 		}
+		retry_leftovers(&l);
 		if (n > 0 && p[1].revents) {
 			struct signalfd_siginfo info;
 
