@@ -920,7 +920,7 @@ START_TEST(test_template_build)
 	write_script("#!/bin/sh\necho working \"$@\"; exit 0\n");
 	ck_assert_int_eq(hutch(ARGV("template", "build", "made", "--", "--extra")), 0);
 	ck_assert_str_eq(out, "made\n");
-	snprintf(text, sizeof(text), " --out %s/made --name made --extra\n", root);
+	snprintf(text, sizeof(text), " --out %s/made --name made --like made --extra\n", root);
 	ck_assert_ptr_nonnull(strstr(err, "working --agent "));
 	ck_assert_ptr_nonnull(strstr(err, text));
 	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "../made.tar.gz", "--", "-x")),
@@ -928,6 +928,10 @@ START_TEST(test_template_build)
 	snprintf(text, sizeof(text), " --out %s/made --name made --from ../made.tar.gz -x\n", root);
 	ck_assert_ptr_nonnull(strstr(err, text));
 	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "/a/b/", "--name", "made")), 0);
+	ck_assert_ptr_nonnull(strstr(err, " --name made --from /a/b/\n"));
+	ck_assert_int_eq(hutch(ARGV("template", "build", "--name", "made", "base")), 0);
+	ck_assert_ptr_nonnull(strstr(err, " --name made --like base\n"));
+	ck_assert_int_eq(hutch(ARGV("template", "build", "made", "--from", "/a/b/")), 0);
 	ck_assert_ptr_nonnull(strstr(err, " --name made --from /a/b/\n"));
 	ck_assert_int_eq(hutch(ARGV("template", "build")), 2);
 	ck_assert_int_eq(hutch(ARGV("template", "build", "--from", "/")), 2);
