@@ -268,7 +268,7 @@ static void save(struct capture *c)
 					  .extents_fd = c->extents_fd,
 					  .device_fd = c->device_fd,
 					  .flatten = c->flatten,
-					  .below = c->vm->r.layers,
+					  .below = c->below,
 					  .whole = c->extents_fd < 0};
 
 	c->saving = c->disk.wanted ? 2 : 1;

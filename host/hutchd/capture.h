@@ -41,7 +41,8 @@ struct capture {
 	/* On the way. */
 	bool by_idle; /* its idle policy wants it, nobody else: set by the caller of capture_start */
 	bool was_paused;
-	bool flatten; /* what it wrote takes the place of what it had written before it was parked the last time */
+	bool flatten;	/* what is written takes the place of the layers from `below` on as well */
+	uint32_t below; /* layers of memory that stay */
 	uint64_t begun_us;
 	struct event rest; /* before a template's VM is stopped */
 	struct guest_waiter waiter;

@@ -82,14 +82,16 @@ static void forget_digests(struct image *im, bool whole)
 	}
 }
 
-/* What it shares with the image that its VM goes on from, if there is one. */
-static int link_files(struct capture *c, const struct image *from, int image_fd, bool whole,
-		      struct hutch_error *err)
+/* Of one that is parked again and again, the layer of the last time goes; where there are as many as there can be, all of them. */
+static void choose_layers(struct capture *c, struct image *from)
 {
-	if (!from)
-		return 0;
-	return whole ? image_link_disk(from, image_fd, c->dirfd, err)
-		     : image_link(from, image_fd, c->dirfd, false, err);
+	c->below = from->nlayers;
+	if (c->mode == CAPTURE_LAST && c->below > c->vm->r.layers)
+		c->below = c->vm->r.layers;
+	if (c->below == VMM_MAX_LAYERS)
+		c->below = 0;
+	c->flatten = c->below < from->nlayers;
+	from->nlayers = c->below;
 }
 
 /* Everything that can be done before the pause. */
@@ -103,19 +105,17 @@ int capture_set_up(struct capture *c, struct hutch_error *err)
 
 	if (image_fd >= 0)
 		from = image_load(image_fd, err);
-	/* Of one that is parked again and again, the layer of the last time goes. */
-	c->flatten = from && c->mode == CAPTURE_LAST && from->nlayers > vm->r.layers;
-	if (c->flatten)
-		from->nlayers = vm->r.layers;
-	whole = !from || from->nlayers == VMM_MAX_LAYERS;
+	whole = !from;
+	if (from)
+		choose_layers(c, from);
 	c->im = calloc(1, sizeof(*c->im));
 	tree_remove(vm->rundir_fd, VM_CAPTURE_DIR);
 	c->dirfd = dir_make(vm->rundir_fd, VM_CAPTURE_DIR);
 	if (c->im && c->dirfd >= 0 && (image_fd < 0 || from) && describe(c, from) == 0) {
 		forget_digests(c->im, whole);
 		if (capture_disk_begin(c, err) == 0 &&
-		    link_files(c, from, image_fd, whole, err) == 0 && make_files(c, whole) == 0 &&
-		    image_save(c->im, c->dirfd, false) == 0)
+		    (whole || image_link(from, image_fd, c->dirfd, false, err) == 0) &&
+		    make_files(c, whole) == 0 && image_save(c->im, c->dirfd, false) == 0)
 			rc = 0;
 	}
 	if (rc < 0 && c->failure.kind)

@@ -203,18 +203,6 @@ int image_link(const struct image *im, int from, int to, bool all, struct hutch_
 	return all ? link_one(from, to, IMAGE_MANIFEST, err) : 0;
 }
 
-int image_link_disk(const struct image *im, int from, int to, struct hutch_error *err)
-{
-	char name[IMAGE_FILE_NAME];
-
-	for (unsigned i = IMAGE_FILE_DISK; (i = image_next(im, i)) < IMAGE_FILE_LAYERS; i++) {
-		image_file_name(i, name);
-		if (link_one(from, to, name, err) < 0)
-			return -1;
-	}
-	return 0;
-}
-
 static int *fd_of(struct image_fds *fds, unsigned file)
 {
 	struct vmm_layer *layer;

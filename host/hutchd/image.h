@@ -82,9 +82,6 @@ int image_save(const struct image *im, int dirfd, bool sync);
  */
 int image_link(const struct image *im, int from, int to, bool all, struct hutch_error *err);
 
-/* Those of its disk alone. */
-int image_link_disk(const struct image *im, int from, int to, struct hutch_error *err);
-
 /* All files, read only, as vmm_start wants them. */
 struct image_fds {
 	int memory, device;

@@ -92,8 +92,8 @@ static int commit(struct vm *vm, const struct capture *k, bool by_idle)
 	vm->r.step = STEP_PARKING;
 	vm->r.asleep_ms = clock_unix_ms();
 	vm->r.asleep_by_idle = by_idle;
-	if (k->im->nlayers == 0)
-		vm->r.layers = 0; /* it shares no memory any more */
+	if (k->im->nlayers <= vm->r.layers)
+		vm->r.layers = 0; /* it shares none any more */
 	if (vm_save(vm) == 0)
 		return 0;
 	vm->r = before;
