@@ -437,24 +437,29 @@ static void look_at_disks(struct cgroups *c, const char *disks)
 	c->report.has &= ~(1u << CGROUP_IO);
 }
 
-/* Empty ones. Not while another launcher makes one, which is empty for a moment. */
+static int is_ours(const struct dirent *e)
+{
+	return strncmp(e->d_name, CGROUP_PREFIX, strlen(CGROUP_PREFIX)) == 0;
+}
+
+/*
+ * Empty ones. Not while another launcher makes one, which is empty for a moment: it holds the lock, or found us holding it,
+ * and then made what was not there when we looked.
+ */
 static void remove_leftovers(const struct cgroup_base *base)
 {
-	int copy = dir_open(base->fd, ".");
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-	const struct dirent *e;
+	struct dirent **found = NULL;
+	int n = scandirat(base->fd, ".", &found, is_ours, NULL);
+	bool alone = n > 0 && flock(base->fd, LOCK_EX | LOCK_NB) == 0;
 
-	if (!dir) {
-		fd_close(&copy);
-		return;
+	for (int i = 0; i < n; i++) {
+		if (alone)
+			unlinkat(base->fd, found[i]->d_name, AT_REMOVEDIR);
+		free(found[i]);
 	}
-	if (flock(base->fd, LOCK_EX | LOCK_NB) == 0) {
-		while ((e = readdir(dir)) != NULL)
-			if (strncmp(e->d_name, CGROUP_PREFIX, strlen(CGROUP_PREFIX)) == 0)
-				unlinkat(base->fd, e->d_name, AT_REMOVEDIR);
+	if (alone)
 		flock(base->fd, LOCK_UN);
-	}
-	closedir(dir);
+	free(found);
 }
 
 /* What is written to a file system that is memory counts as the writer's, for as long as the file is there. */

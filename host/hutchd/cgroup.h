@@ -71,7 +71,7 @@ struct cgroup_size {
 struct cgroup_vm {
 	int into;		       /* v2: the directory, for CLONE_INTO_CGROUP; else -1 */
 	int tasks[CGROUP_CONTROLLERS]; /* v1: what the child writes itself to; -1: none */
-	int lock;		       /* borrowed: no other launcher takes it for a leftover */
+	int locks[CGROUP_CONTROLLERS]; /* borrowed: no other launcher takes it for a leftover */
 };
 
 /* Its directories are named in <rundir>/cgroup before they are made (rundir -1: nowhere). -1 with errno: nothing is left. */

@@ -190,15 +190,15 @@ int cgroup_vm_make(const struct cgroups *c, const struct cgroup_size *size, int 
 {
 	char name[NAME];
 
-	*out = (struct cgroup_vm){.into = -1, .tasks = {-1, -1, -1, -1}, .lock = -1};
+	*out = (struct cgroup_vm){.into = -1, .tasks = {-1, -1, -1, -1}, .locks = {-1, -1, -1, -1}};
 	if (c->report.kind == CGROUP_NONE)
 		return 0;
 	if (name_of(size->id, name, sizeof(name)) < 0 || write_names(c, name, rundir) < 0)
 		return -1;
 	/* Not waited for: whoever may read the directory could hold it. */
-	for (unsigned i = 0; i < CGROUP_CONTROLLERS && out->lock < 0; i++)
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
 		if (is_base(c, i) && flock(c->bases[i].fd, LOCK_SH | LOCK_NB) == 0)
-			out->lock = c->bases[i].fd;
+			out->locks[i] = c->bases[i].fd;
 	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++) {
 		if (!is_base(c, i) || make_one(c, i, name, size, out) == 0)
 			continue;
@@ -222,11 +222,12 @@ void cgroup_vm_close(struct cgroup_vm *v)
 	int saved = errno;
 
 	fd_close(&v->into);
-	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
+	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++) {
 		fd_close(&v->tasks[i]);
-	if (v->lock >= 0)
-		flock(v->lock, LOCK_UN);
-	v->lock = -1;
+		if (v->locks[i] >= 0)
+			flock(v->locks[i], LOCK_UN);
+		v->locks[i] = -1;
+	}
 	errno = saved;
 }
 
