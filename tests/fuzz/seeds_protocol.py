@@ -39,7 +39,7 @@ EXEC_RESULT = {
 IDENTITY = {"keep_keys": True, "generation": 1, "hostname": "h", "machine_id": "0123456789abcdef" * 2,
             "realtime_ns": 1764446400000000000, "entropy": bytes(range(32))}
 VM_CREATE = {"template": "t.1", "name": "my_vm", "ttl_ms": 1000, "timeout_ms": 2000, "share_group": "users",
-             "memory_mib": 128, "vcpus": 2, "metadata": {"a": "1", "b": None, "c": b"\xff"},
+             "memory_mib": 128, "vcpus": 2, "disk_mib": 64, "metadata": {"a": "1", "b": None, "c": b"\xff"},
              "idle": {"pause_after_ms": 1000, "park_after_ms": 2000}}
 HELLO = {"proto": 1, "role": "agent", "name": "hutch-agent 0.1", "boot_id": BOOT_ID,
          "generation": 3, "pid1": True, "held": True}

@@ -29,9 +29,9 @@ START_TEST(create_defaults)
 }
 END_TEST
 
-#define FULL                                                                                \
-	"{'template':'t.1','name':'my_vm','ttl_ms':2592000000,'timeout_ms':3600000,"        \
-	"'memory_mib':65536,'vcpus':32,'metadata':{'a':'1','gone':nil,'b':'\\xff','c':''}," \
+#define FULL                                                                                              \
+	"{'template':'t.1','name':'my_vm','ttl_ms':2592000000,'timeout_ms':3600000,"                      \
+	"'memory_mib':65536,'vcpus':32,'disk_mib':16,'metadata':{'a':'1','gone':nil,'b':'\\xff','c':''}," \
 	"'idle':{'pause_after_ms':1000,'park_after_ms':2592000000},'share_group':'users'}"
 
 static void check_full(const struct vm_create *m)
@@ -42,6 +42,7 @@ static void check_full(const struct vm_create *m)
 	ck_assert_uint_eq(m->timeout_ms, 3600000);
 	ck_assert_uint_eq(m->memory_mib, 65536);
 	ck_assert_uint_eq(m->vcpus, 32);
+	ck_assert_uint_eq(m->disk_mib, 16);
 	ck_assert_uint_eq(m->metadata_pairs, 3);
 	ck_assert_str_eq(m->metadata[0], "a");
 	ck_assert_str_eq(m->metadata[1], "1");
@@ -101,6 +102,8 @@ static const struct {
 	{"{'memory_mib':4294967360}", "memory_mib is 4294967360; it must be 64 to 65536"},
 	{"{'vcpus':0}", "vcpus is 0; it must be 1 to 32"},
 	{"{'vcpus':33}", "vcpus is 33; it must be 1 to 32"},
+	{"{'disk_mib':15}", "disk_mib is 15; it must be 16 to 65536"},
+	{"{'disk_mib':65537}", "disk_mib is 65537; it must be 16 to 65536"},
 	{"{'vcpus':1.5}", "vcpus is a float; it must be an integer"},
 	{"{'idle':5}", "idle is an integer; it must be a map"},
 	{"{'idle':{'park_after_ms':999}}",
