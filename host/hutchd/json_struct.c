@@ -83,13 +83,3 @@ int json_get_members(const json_t *o, void *to, const struct json_member *member
 	}
 	return 0;
 }
-
-int json_get_later_members(const json_t *o, void *to, const struct json_member *members,
-			   size_t count, const char *file, struct hutch_error *err)
-{
-	for (size_t i = 0; i < count; i++)
-		if (json_object_get(o, members[i].name) &&
-		    json_get_members(o, to, &members[i], 1, file, err) < 0)
-			return -1;
-	return 0;
-}

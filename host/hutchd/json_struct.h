@@ -29,14 +29,11 @@ struct json_member {
 /* 0, or -1 when memory is gone. */
 int json_put_members(json_t *o, const void *from, const struct json_member *members, size_t count);
 /*
- * All but the optional ones must be there, and all fit and have their type: -1 with HUTCH_E_INVALID, "<file>: '<member>' is missing or wrong". A U64
- * uses all 64 bits, which JSON's signed integer holds as they are.
+ * All but the optional ones must be there, and all fit and have their type: -1 with HUTCH_E_INVALID, "<file>: '<member>' is
+ * missing or wrong". A U64 uses all 64 bits, which JSON's signed integer holds as they are.
  */
 int json_get_members(const json_t *o, void *to, const struct json_member *members, size_t count,
 		     const char *file, struct hutch_error *err);
-/* The same for members that older files lack: what is not there stays as it is in *to. */
-int json_get_later_members(const json_t *o, void *to, const struct json_member *members,
-			   size_t count, const char *file, struct hutch_error *err);
 /* The error alone, for members that are not in a table. */
 int json_member_wrong(const char *file, const char *member, struct hutch_error *err);
 

@@ -43,11 +43,12 @@ const char *vm_boot_mode_name(enum vm_boot_mode m)
 }
 
 /* The members that are copied as they are; step, mode, accel, process and metadata are not among them. */
-#define TEXT(m)		JSON_MEMBER(TEXT, struct vm_record, #m, m)
-#define U32(m)		JSON_MEMBER(U32, struct vm_record, #m, m)
-#define U64(m)		JSON_MEMBER(U64, struct vm_record, #m, m)
-#define OPTIONAL_U32(m) JSON_OPTIONAL(U32, struct vm_record, #m, m)
-#define BOOL(m)		JSON_MEMBER(BOOL, struct vm_record, #m, m)
+#define TEXT(m) JSON_MEMBER(TEXT, struct vm_record, #m, m)
+#define U32(m)	JSON_MEMBER(U32, struct vm_record, #m, m)
+#define U64(m)	JSON_MEMBER(U64, struct vm_record, #m, m)
+#define BOOL(m) JSON_MEMBER(BOOL, struct vm_record, #m, m)
+/* Records of older brokers lack it. */
+#define LATER(type, m) JSON_OPTIONAL(type, struct vm_record, #m, m)
 
 static const struct json_member members[] = {
 	TEXT(id),
@@ -78,30 +79,25 @@ static const struct json_member members[] = {
 	U64(generation),
 	TEXT(cold_reason),
 	U32(layers),
-	OPTIONAL_U32(disk_mib),
-	OPTIONAL_U32(disk_first),
-	OPTIONAL_U32(disk_top),
 	TEXT(snapshot),
 	U32(snapshot_uid),
 	TEXT(parent),
 	BOOL(secrets),
+	LATER(U32, ceilings),
+	LATER(U32, ceilings_of),
+	LATER(BOOL, shared),
+	LATER(U32, share_gid),
+	LATER(TEXT, machine_id),
+	LATER(U32, start),
+	LATER(U32, disk_mib),
+	LATER(U32, disk_first),
+	LATER(U32, disk_top),
+	JSON_OPTIONAL(U64, struct vm_record, "idle_pause_after_ms", idle.pause_after_ms),
+	JSON_OPTIONAL(U64, struct vm_record, "idle_park_after_ms", idle.park_after_ms),
+	LATER(U64, asleep_ms),
+	LATER(BOOL, asleep_by_idle),
 };
 #define MEMBERS (sizeof(members) / sizeof(members[0]))
-
-/* Records of older brokers lack them. */
-static const struct json_member later_members[] = {
-	U32(ceilings),
-	U32(ceilings_of),
-	BOOL(shared),
-	U32(share_gid),
-	TEXT(machine_id),
-	U32(start),
-	JSON_MEMBER(U64, struct vm_record, "idle_pause_after_ms", idle.pause_after_ms),
-	JSON_MEMBER(U64, struct vm_record, "idle_park_after_ms", idle.park_after_ms),
-	U64(asleep_ms),
-	BOOL(asleep_by_idle),
-};
-#define LATER_MEMBERS (sizeof(later_members) / sizeof(later_members[0]))
 
 static json_t *metadata_json(char *const *pairs)
 {
@@ -130,7 +126,6 @@ static json_t *record_json(const struct vm_record *r)
 	rc |= json_object_set_new(o, "start_time", json_integer((json_int_t)r->process.start_time));
 	rc |= json_object_set_new(o, "metadata", metadata_json(r->metadata));
 	rc |= json_put_members(o, r, members, MEMBERS);
-	rc |= json_put_members(o, r, later_members, LATER_MEMBERS);
 	if (rc == 0)
 		return o;
 	json_decref(o);
@@ -213,8 +208,7 @@ static int record_parse(struct vm_record *r, json_t *o, struct hutch_error *err)
 
 	if (get_uint(o, "version", RECORD_VERSION, &v, err) < 0)
 		return -1;
-	if (json_get_members(o, r, members, MEMBERS, VM_RECORD_FILE, err) < 0 ||
-	    json_get_later_members(o, r, later_members, LATER_MEMBERS, VM_RECORD_FILE, err) < 0)
+	if (json_get_members(o, r, members, MEMBERS, VM_RECORD_FILE, err) < 0)
 		return -1;
 	if (get_name(o, "step", step_names, VM_STEPS, &i, err) < 0)
 		return -1;
