@@ -18,8 +18,9 @@ sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "harness")]
 def pytest_configure(config):
     config.addinivalue_line("markers", "limit(seconds): a test may take this long; default 60")
     config.addinivalue_line("markers", "slow: takes more than some 20 s")
-    # However this was started: a shell lets what it starts in the background ignore SIGINT, and so would all started here.
+    # However this was started: a shell lets what it starts in the background ignore these, and so would all started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if "HUTCH_BUILD" in os.environ:
         os.environ["HUTCH_BUILD"] = os.path.abspath(os.environ["HUTCH_BUILD"])
 
