@@ -137,9 +137,10 @@ static int mount_disk(const char *disk)
 }
 
 /*
- * Make the image on this disk, or the initramfs itself where there is none, the root, with what is written over it: a tmpfs, or
- * the file system on the disk upper. It is mounted over the initramfs, which no path leads to any more: the agent goes on running from there, and what it had mounted so far (/dev) is moved
- * along by binding it. Until the last step the old root is as it was, and boot goes on there when one fails.
+ * Make the image on this disk, or the initramfs itself where there is none, the root, with what is written over it:
+ * a tmpfs, or the file system on the disk upper. It is mounted over the initramfs, which no path leads to any more:
+ * the agent goes on running from there, and what it had mounted so far (/dev) is moved along by binding it. Until
+ * the last step the old root is as it was, and boot goes on there when one fails.
  */
 static void switch_root(const char *disk, const char *upper)
 {
@@ -168,7 +169,7 @@ static void switch_root(const char *disk, const char *upper)
 			step = "switch";
 	}
 	if (step)
-		boot_failed("root disk: %s", step);
+		boot_failed("root disk %s: %s", disk ? disk : upper, step);
 	root_in_memory = !step && !upper;
 }
 

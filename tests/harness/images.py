@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
+import json
 import os
 import subprocess
 import tempfile
@@ -69,3 +71,11 @@ def build_empty(name: str, into: Path, work: Path, program: Optional[str] = None
         (work / f"{name}.c").write_text(program)
         subprocess.run(["musl-gcc", "-static", "-Os", "-s", "-o", manifest / "files" / name, work / f"{name}.c"], check=True)
     return build_template(name, into, "--templates", work)
+
+
+def replace_file(template: Path, name: str, data: bytes) -> None:
+    """Puts other bytes into a template's file, as a build that made them would have it."""
+    (template / name).write_bytes(data)
+    told = json.loads((template / "template.json").read_text())
+    told["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (template / "template.json").write_text(json.dumps(told))

@@ -112,7 +112,7 @@ def disks(tmp_path_factory):
     templates, work = tmp_path_factory.mktemp("templates"), tmp_path_factory.mktemp("root")
     images.build_template("disk", templates, "--from", roots.write(work / "root.tar.gz", "w:gz"), "--like", "base")
     shutil.copytree(templates / "disk", templates / "broken")
-    (templates / "broken" / "root.erofs").write_bytes(b"\0" * 65536)
+    images.replace_file(templates / "broken", "root.erofs", b"\0" * 65536)
     with BrokerRig(fake=False, templates=templates) as rig:
         yield rig
 
