@@ -16,7 +16,7 @@ int process_read_from(int stat_fd, pid_t *pid, struct process_stat *out)
 	char buf[1024];
 	const char *rest;
 	long self, ppid, pgid, sid;
-	unsigned long long start;
+	unsigned long long user, kernel, start;
 	ssize_t n = pread(stat_fd, buf, sizeof(buf) - 1, 0);
 
 	if (n <= 0) {
@@ -30,9 +30,9 @@ int process_read_from(int stat_fd, pid_t *pid, struct process_stat *out)
 	rest = strrchr(buf, ')');
 	if (!rest || sscanf(buf, "%ld", &self) != 1 ||
 	    sscanf(rest,
-		   ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		   ") %c %ld %ld %ld %*s %*s %*s %*s %*s %*s %*s %llu %llu %*s %*s %*s "
 		   "%*s %*s %*s %llu",
-		   &out->state, &ppid, &pgid, &sid, &start) != 5) {
+		   &out->state, &ppid, &pgid, &sid, &user, &kernel, &start) != 7) {
 		errno = EPROTO;
 		return -1;
 	}
@@ -41,6 +41,7 @@ int process_read_from(int stat_fd, pid_t *pid, struct process_stat *out)
 	out->ppid = (pid_t)ppid;
 	out->pgid = (pid_t)pgid;
 	out->sid = (pid_t)sid;
+	out->cpu_ms = (user + kernel) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
 	out->start_time = start;
 	return 0;
 }

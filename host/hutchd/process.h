@@ -10,6 +10,7 @@
 struct process_stat {
 	char state; /* 'Z' and 'X': dead */
 	pid_t ppid, pgid, sid;
+	uint64_t cpu_ms;     /* used so far, by the kernel for it too */
 	uint64_t start_time; /* clock ticks after the host's boot */
 };
 

@@ -178,6 +178,8 @@ void vm_boot_wake(struct vm *vm, const struct template *tpl, struct vm_origin *o
 void vm_boot_spawned(struct vm *vm);
 void vm_boot_up(struct vm *vm);
 /* The VMM could not be started, or has ended. */
+bool vm_boot_again(
+	struct vm *vm); /* its VMM ended: was that the watchdog's, and is it started again? */
 void vm_boot_failed(struct vm *vm, const struct hutch_error *err);
 int vm_boot_adopt(struct vm *vm, struct hutch_error *err);
 void vm_boot_abort(struct vm *vm); /* drop what the boot holds */

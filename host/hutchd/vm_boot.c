@@ -39,6 +39,7 @@ void vm_boot_abort(struct vm *vm)
 		return;
 	vm->boot = NULL;
 	event_del(&boot->deadline);
+	vm_boot_unwatch(boot);
 	if (boot->accel)
 		accel_cancel(boot->accel);
 	verify_cancel(boot->verify);
@@ -210,6 +211,7 @@ static void on_hello(void *arg, struct guest_link *g)
 	snprintf(vm->r.agent_boot_id, sizeof(vm->r.agent_boot_id), "%s", g->hello.boot_id);
 	log_info(vm->object, "hello from %s, boot %s", g->hello.name, g->hello.boot_id);
 	tell_accel(boot, true);
+	vm_boot_unwatch(boot);
 	guest_link_set_owner(g, &control_owner, boot);
 	boot->control = g;
 	hello_close(&boot->port);
@@ -237,6 +239,7 @@ void vm_boot_up(struct vm *vm)
 	vm_boot_stage(boot, "hello");
 	boot->up_us = clock_us();
 	hello_accept(&boot->port);
+	vm_boot_watch(boot);
 }
 
 void vm_boot_failed(struct vm *vm, const struct hutch_error *err)

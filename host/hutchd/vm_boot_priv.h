@@ -15,7 +15,10 @@ struct vm_boot {
 	struct vm_origin origin;
 	bool wakes; /* it was parked */
 	uint64_t begun_us, up_us, hello_us, timeout_ms;
-	struct event deadline;
+	struct event deadline, watch;
+	uint64_t seen_cpu_ms; /* of the VMM, at the watchdog's last look */
+	bool watched;	      /* watch is in use, or was */
+	bool again;	      /* its VMM is being ended, to be started anew */
 	struct accel_wait *accel;
 	struct verify *verify;
 	struct template_check *check;
@@ -36,6 +39,9 @@ void vm_boot_fail_err(struct vm_boot *boot, const struct hutch_error *err);
 void vm_boot_fail_origin(struct vm_boot *boot, const struct hutch_error *err);
 /* All is checked: start the VMM. */
 void vm_boot_spawn(struct vm_boot *boot);
+/* vm_boot_watch.c: from now on, unless it was before; and no more. */
+void vm_boot_watch(struct vm_boot *boot);
+void vm_boot_unwatch(struct vm_boot *boot);
 /* It said hello: give it its identity, and it runs. */
 void vm_boot_identity(struct vm_boot *boot);
 /* One of a pool said hello: it is made ready to be taken. */

@@ -21,7 +21,8 @@ static const bool moves[VM_STATES][VM_STATES] = {
 			 [VM_PARKED] = true,
 			 [VM_STOPPING] = true,
 			 [VM_DEAD] = true},
-	[VM_BOOTING] = {[VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
+	[VM_BOOTING] =
+		{[VM_STARTING] = true, [VM_RUNNING] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_RUNNING] =
 		{[VM_PAUSED] = true, [VM_PARKED] = true, [VM_STOPPING] = true, [VM_DEAD] = true},
 	[VM_PAUSED] =

@@ -81,6 +81,8 @@ static void on_exited(void *arg, const char *reason)
 		on_parked_gone(vm, &err);
 		return;
 	}
+	if (vm_boot_again(vm))
+		return;
 	if (vm->boot && vm->state < VM_STOPPING) {
 		vm->r.process.pid = 0;
 		vm_boot_failed(vm, &err);

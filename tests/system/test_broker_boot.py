@@ -67,6 +67,25 @@ def test_c047_failed_boot_leaves_nothing(rig, failure, wrapped):
     procs.eventually(lambda: not rig.fake_processes(), 5, "no VMM, wrapper or agent")
 
 
+def test_a_boot_that_hangs_is_started_again(rig):
+    """The watchdog: a guest that sleeps and has not said hello gets another VMM, in the same VM, within the same create."""
+    rig.behave("never_ready")
+    made: list = []
+    creator = threading.Thread(target=lambda: made.append(rig.create(name="hung", timeout_seconds=50)), daemon=True)
+    creator.start()
+    procs.eventually(lambda: [v["state"] for v in rig.client.call("vm.list")["vms"]] == ["booting"], 20, "it boots")
+    rig.behave()
+    creator.join(50)
+    assert made, rig.log_text()[-2000:]
+    with made[0] as sandbox:
+        assert sandbox.exec("echo ok").stdout == "ok\n" and rig.rundirs() == [sandbox.id]
+        log = rig.log_text()
+        assert log.count("its boot hangs: no hello after") == 1 and "booting -> starting" in log
+        pid = sandbox.info().pid
+        rig.restart()
+        assert rig.sandbox(sandbox.id).info().pid == pid and rig.sandbox(sandbox.id).exec("echo ok").stdout == "ok\n"
+
+
 def test_c047_program_that_cannot_be_started(rig):
     """C047 kin: the VMM's file is missing or is no program."""
     vmm = rig.fake_dir / "vmm"

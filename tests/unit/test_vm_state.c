@@ -16,7 +16,7 @@ START_TEST(moves)
 {
 	static const char *const allowed[VM_STATES] = {
 		[VM_STARTING] = "booting running paused parked stopping dead",
-		[VM_BOOTING] = "running stopping dead",
+		[VM_BOOTING] = "starting running stopping dead",
 		[VM_RUNNING] = "paused parked stopping dead",
 		[VM_PAUSED] = "running parked stopping dead",
 		[VM_PARKED] = "running stopping dead",
