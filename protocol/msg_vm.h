@@ -18,7 +18,7 @@ struct vm_create {
 	bool cold, secrets;
 	uint64_t ttl_ms, timeout_ms;
 	uint32_t memory_mib, vcpus, disk_mib; /* 0: the template's */
-	char **metadata;	    /* NULL-terminated pairs key, value */
+	char **metadata;		      /* NULL-terminated pairs key, value */
 	size_t metadata_pairs;
 	struct vm_idle idle;
 	char share_group[HUTCH_MAX_GROUP_NAME + 1]; /* a name or a number; empty: not shared */
