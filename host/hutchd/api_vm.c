@@ -92,8 +92,6 @@ static const struct call_ops vm_call_ops = {.gone = on_client_gone};
 static void wait_for(struct client *c, struct vm *vm, const struct vm_call *kind,
 		     uint64_t timeout_ms)
 {
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
 	struct vm_call *v = malloc(sizeof(*v));
 	struct hutch_error err;
 
@@ -114,7 +112,7 @@ static void wait_for(struct client *c, struct vm *vm, const struct vm_call *kind
 		return;
 	}
 	if (timeout_ms)
-		event_add(&v->timer, &tv);
+		loop_timer(&v->timer, timeout_ms);
 	client_begin(c, &vm_call_ops, v);
 }
 

@@ -307,10 +307,8 @@ static void on_rest_over(evutil_socket_t fd, short what, void *arg)
 
 static void rest(struct capture *c)
 {
-	const struct timeval tv = {.tv_usec = REST_MS * 1000};
-
 	if (c->vm->kind == VM_TEMPLATE)
-		event_add(&c->rest, &tv);
+		loop_timer(&c->rest, REST_MS);
 	else
 		vmm_stop(c->vm->vmm, on_stopped, c->vm);
 }

@@ -40,13 +40,6 @@ void client_close(struct client *c)
 	drop_call(c);
 }
 
-static void set_timer(struct client *c, unsigned ms)
-{
-	const struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-
-	event_add(&c->timer, &tv);
-}
-
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
 	struct client *c = arg;
@@ -70,7 +63,7 @@ static void close_flushed(struct client *c)
 	}
 	c->state = CLIENT_CLOSING;
 	stream_pause(&c->s);
-	set_timer(c, CLIENT_CLOSING_MS);
+	loop_timer(&c->timer, CLIENT_CLOSING_MS);
 }
 
 static void send_error(struct client *c, const struct hutch_error *err)
@@ -294,7 +287,7 @@ struct client *client_new(struct broker *b, int fd, uint32_t uid, int32_t pid)
 	stream_open(&c->s, &b->loop, fd, &stream_ops);
 	c->s.watch_gone = true;
 	event_assign(&c->timer, b->loop.base, -1, 0, on_timer, c);
-	set_timer(c, CLIENT_HELLO_MS);
+	loop_timer(&c->timer, CLIENT_HELLO_MS);
 	if (send_hello(c) < 0) {
 		client_close(c);
 		return NULL;

@@ -19,4 +19,6 @@ int digest_file(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_
 /* SHA-256 over all of the file's bytes, as everybody takes it. The rest as above. */
 int digest_plain(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel);
 
+typedef int digest_fn(int fd, char out[DIGEST_HEX + 1], uint64_t *bytes, const atomic_bool *cancel);
+
 #endif

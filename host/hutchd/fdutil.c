@@ -68,6 +68,11 @@ static char *read_fd(int fd, size_t max, size_t *len)
 	return NULL;
 }
 
+int file_open(int dirfd, const char *name, int access)
+{
+	return openat(dirfd, name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
 char *file_read(int dirfd, const char *name, size_t max, size_t *len)
 {
 	int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);

@@ -15,6 +15,8 @@
 void fd_close(int *fd);
 int fd_set_nonblock(int fd, bool on);
 
+/* A file for reading or O_RDWR: no link is followed, and a fifo or device does not hold it up. -1 with errno. */
+int file_open(int dirfd, const char *name, int access);
 /* Read all of a file of at most max bytes (EFBIG above) into a malloc'ed, NUL-terminated buffer. */
 char *file_read(int dirfd, const char *name, size_t max, size_t *len);
 /*

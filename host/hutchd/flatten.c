@@ -67,11 +67,12 @@ static void run(struct worker_job *job)
 
 /* ---- on the loop ---- */
 
-static void close_all(struct flatten *f)
+static void flatten_free(struct flatten *f)
 {
 	for (uint32_t i = 0; i < f->count; i++)
 		fd_close(&f->from[i]);
 	fd_close(&f->to);
+	free(f);
 }
 
 static struct vm *find(struct broker *b, const char *id)
@@ -227,7 +228,6 @@ static void done(struct worker_job *job)
 	struct vm *maker = find(f->b, f->vm);
 
 	TAILQ_REMOVE(&f->b->flattens, f, next);
-	close_all(f);
 	if (maker && f->error == 0 && !atomic_load(&job->canceled)) {
 		take(f, maker);
 	} else if (maker && f->error && f->error != ECANCELED) {
@@ -236,7 +236,7 @@ static void done(struct worker_job *job)
 	}
 	if (maker)
 		unlinkat(maker->rundir_fd, MERGED, 0);
-	free(f);
+	flatten_free(f);
 }
 
 static struct flatten *flatten_new(struct vm *vm, bool own, uint32_t first)
@@ -259,7 +259,7 @@ static struct flatten *flatten_new(struct vm *vm, bool own, uint32_t first)
 static int add(struct flatten *f, int dirfd, const char *name)
 {
 	struct stat st;
-	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = file_open(dirfd, name, O_RDONLY);
 
 	if (fd < 0)
 		return -1;
@@ -288,16 +288,14 @@ static bool is_under_way(const struct flatten *f)
 static void start(struct flatten *f, struct vm *vm)
 {
 	if (is_under_way(f)) {
-		close_all(f);
-		free(f);
+		flatten_free(f);
 		return;
 	}
 	unlinkat(vm->rundir_fd, MERGED, 0);
 	f->to = openat(vm->rundir_fd, MERGED, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (f->to < 0) {
 		failed(vm, MERGED);
-		close_all(f);
-		free(f);
+		flatten_free(f);
 		return;
 	}
 	TAILQ_INSERT_TAIL(&f->b->flattens, f, next);
@@ -316,8 +314,7 @@ static void consider_own(struct vm *vm)
 		vm_disk_name(f->first + i, name);
 		if (add(f, vm->rundir_fd, name) < 0) {
 			failed(vm, name);
-			close_all(f);
-			free(f);
+			flatten_free(f);
 			return;
 		}
 	}
@@ -351,8 +348,7 @@ static void consider_image(struct vm *vm, const struct image *im, int dirfd)
 		image_file_name(IMAGE_FILE_DISK_LAYERS + first + i, name);
 		if (add(f, dirfd, name) < 0) {
 			failed(vm, name);
-			close_all(f);
-			free(f);
+			flatten_free(f);
 			return;
 		}
 	}

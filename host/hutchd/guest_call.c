@@ -115,8 +115,6 @@ struct guest_call *guest_call_start(struct guest_pool *pool, struct guest_link *
 				    const struct msg_call *call, uint64_t timeout_ms,
 				    guest_call_done *done, void *arg)
 {
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
 	struct guest_call *c = calloc(1, sizeof(*c));
 
 	if (!c)
@@ -135,7 +133,7 @@ struct guest_call *guest_call_start(struct guest_pool *pool, struct guest_link *
 	}
 	event_assign(&c->timer, pool->loop->base, -1, 0, on_timeout, c);
 	if (timeout_ms)
-		event_add(&c->timer, &tv);
+		loop_timer(&c->timer, timeout_ms);
 	if (!link)
 		link = guest_pool_get(pool, &c->waiter);
 	if (link)

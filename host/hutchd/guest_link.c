@@ -77,7 +77,7 @@ static void fault(struct guest_link *g, const char *why)
 {
 	char text[160];
 
-	snprintf(text, sizeof(text), "the agent broke the protocol: %s", why);
+	snprintf(text, sizeof(text), "the agent broke the protocol: %.129s", why);
 	fail(g, HUTCH_E_INTERNAL, 0, text);
 }
 
@@ -231,8 +231,6 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 static struct guest_link *link_new(struct loop *l, int fd, enum link_state state,
 				   const struct link_owner *owner, void *arg)
 {
-	const struct timeval tv = {.tv_sec = GUEST_LINK_DEADLINE_MS / 1000,
-				   .tv_usec = GUEST_LINK_DEADLINE_MS % 1000 * 1000};
 	struct guest_link *g = calloc(1, sizeof(*g));
 
 	if (!g) {
@@ -244,7 +242,7 @@ static struct guest_link *link_new(struct loop *l, int fd, enum link_state state
 	g->owner_arg = arg;
 	stream_open(&g->s, l, fd, &stream_ops);
 	event_assign(&g->deadline, l->base, -1, 0, on_deadline, g);
-	event_add(&g->deadline, &tv);
+	loop_timer(&g->deadline, GUEST_LINK_DEADLINE_MS);
 	return g;
 }
 

@@ -13,13 +13,6 @@
 
 static void kick(struct guest_pool *p);
 
-static void add_timer(struct event *ev, unsigned ms)
-{
-	const struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-
-	event_add(ev, &tv);
-}
-
 static void on_ready(void *arg, struct guest_link *g)
 {
 	struct guest_pool *p = arg;
@@ -47,7 +40,7 @@ static void dial_failed(struct guest_pool *p, const struct hutch_error *err)
 	if (p->backoff_ms > BACKOFF_MOST_MS)
 		p->backoff_ms = BACKOFF_MOST_MS;
 	if (p->wait_count > 0 && !event_pending(&p->retry, EV_TIMEOUT, NULL))
-		add_timer(&p->retry, p->backoff_ms);
+		loop_timer(&p->retry, p->backoff_ms);
 }
 
 /* An idle link that ends is no failure of a dial: the agent may close what it does not need. */
@@ -76,7 +69,7 @@ static void dial(struct guest_pool *p)
 	}
 	guest_link_move(g, &p->dialing);
 	if (!event_pending(&p->hedge, EV_TIMEOUT, NULL))
-		add_timer(&p->hedge, POOL_SLOW_MS);
+		loop_timer(&p->hedge, POOL_SLOW_MS);
 }
 
 static unsigned prompt_dials(const struct guest_pool *p)
@@ -172,7 +165,7 @@ void guest_pool_open(struct guest_pool *p, bool ahead)
 		w->got(w, g);
 	}
 	TAILQ_FOREACH(w, &p->waiters, next)
-		add_timer(&w->timer, POOL_WAIT_MS);
+		loop_timer(&w->timer, POOL_WAIT_MS);
 	if (ahead && p->wait_count == 0 && p->idle.count == 0)
 		dial(p);
 	kick(p);
@@ -217,7 +210,7 @@ struct guest_link *guest_pool_get(struct guest_pool *p, struct guest_waiter *w)
 	p->wait_count++;
 	event_assign(&w->timer, p->loop->base, -1, 0, on_wait_over, w);
 	if (p->open)
-		add_timer(&w->timer, POOL_WAIT_MS);
+		loop_timer(&w->timer, POOL_WAIT_MS);
 	kick(p);
 	return NULL;
 }

@@ -233,7 +233,7 @@ int image_open(const struct image *im, int dirfd, struct image_fds *fds, struct 
 		int *fd = fd_of(fds, i);
 
 		image_file_name(i, name);
-		*fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		*fd = file_open(dirfd, name, O_RDONLY);
 		if (*fd >= 0 && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode))
 			continue;
 		hutch_error_set(err, HUTCH_E_INVALID, errno, "%s: %s", name,

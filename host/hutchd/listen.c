@@ -58,11 +58,9 @@ static void admit(struct broker *b, int fd)
 /* Out of descriptors or memory: the backlog waits; looked at again after a pause rather than at once for ever. */
 static void pause_accept(struct listener *l)
 {
-	const struct timeval tv = {.tv_usec = LISTEN_PAUSE_MS * 1000};
-
 	log_errno(LOG_LEVEL_WARN, "broker", "cannot accept clients for %d ms", LISTEN_PAUSE_MS);
 	event_del(&l->accept);
-	event_add(&l->resume, &tv);
+	loop_timer(&l->resume, LISTEN_PAUSE_MS);
 }
 
 static void on_resume(evutil_socket_t fd, short what, void *arg)

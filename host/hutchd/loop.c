@@ -55,6 +55,14 @@ static uint64_t now(clockid_t id, uint64_t unit_ns)
 	return ((uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec) / unit_ns;
 }
 
+void loop_timer(struct event *timer, uint64_t ms)
+{
+	const struct timeval tv = {.tv_sec = (time_t)(ms / 1000),
+				   .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+
+	event_add(timer, &tv);
+}
+
 uint64_t clock_us(void)
 {
 	return now(CLOCK_MONOTONIC, 1000);

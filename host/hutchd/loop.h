@@ -34,6 +34,9 @@ void loop_free(struct loop *l);
 /* Call destroy(d) once the callback that runs now has returned. Once for an object. */
 void loop_defer(struct loop *l, struct deferred *d, void (*destroy)(struct deferred *d));
 
+/* event_add of a one-shot timer: it is due after ms, or anew if it was pending. */
+void loop_timer(struct event *timer, uint64_t ms);
+
 /* CLOCK_MONOTONIC in microseconds: durations and stages. */
 uint64_t clock_us(void);
 /* CLOCK_BOOTTIME in milliseconds: deadlines that count a suspended host too. */

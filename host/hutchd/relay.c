@@ -109,8 +109,6 @@ static bool may_repeat(const struct relay *r)
 
 static void on_lost(void *arg, const struct hutch_error *err)
 {
-	const struct timeval tv = {.tv_sec = RELAY_GRACE_MS / 1000,
-				   .tv_usec = RELAY_GRACE_MS % 1000 * 1000};
 	struct relay *r = arg;
 	bool answered = r->link->answered;
 
@@ -129,7 +127,7 @@ static void on_lost(void *arg, const struct hutch_error *err)
 	} else {
 		stream_resume(&r->client->s);
 		vm_wait(r->vm, &r->death);
-		event_add(&r->grace, &tv);
+		loop_timer(&r->grace, RELAY_GRACE_MS);
 	}
 }
 

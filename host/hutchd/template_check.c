@@ -64,16 +64,12 @@ static int failed(struct template_check *c, enum hutch_error_kind kind, int errn
 
 static int check_one(struct template_check *c, unsigned file, int fd, const char *name)
 {
-	struct verified_file after, *seen = &c->seen[file];
-	struct stat st;
+	struct verified_file *seen = &c->seen[file];
+	int rc = verified_read(fd, digest_plain, NULL, &c->job.canceled, seen);
 
-	if (fstat(fd, &st) < 0)
+	if (rc < 0)
 		return failed(c, HUTCH_E_IO, errno, name, strerror(errno));
-	verified_describe(seen, &st);
-	if (digest_plain(fd, seen->digest, NULL, &c->job.canceled) < 0 || fstat(fd, &st) < 0)
-		return failed(c, HUTCH_E_IO, errno, name, strerror(errno));
-	verified_describe(&after, &st);
-	if (!verified_same(seen, &after))
+	if (rc > 0)
 		return failed(c, HUTCH_E_STATE, 0, name, "it was changed while it was read");
 	if (strcmp(seen->digest, c->tpl.digests[file]) == 0)
 		return 0;
@@ -93,7 +89,7 @@ static void run(struct worker_job *job)
 
 		if (!(c->todo & 1u << i))
 			continue;
-		fd = openat(c->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		fd = file_open(c->dirfd, name, O_RDONLY);
 		rc = fd < 0 ? failed(c, HUTCH_E_STATE, errno, name, strerror(errno))
 			    : check_one(c, i, fd, name);
 		fd_close(&fd);

@@ -21,7 +21,7 @@ struct verified {
 	struct verified_file entries[VERIFIED_MAX];
 };
 
-void verified_describe(struct verified_file *e, const struct stat *st)
+static void describe(struct verified_file *e, const struct stat *st)
 {
 	*e = (struct verified_file){.dev = (uint64_t)st->st_dev,
 				    .inode = (uint64_t)st->st_ino,
@@ -30,16 +30,31 @@ void verified_describe(struct verified_file *e, const struct stat *st)
 						(uint64_t)st->st_mtim.tv_nsec};
 }
 
-bool verified_same(const struct verified_file *a, const struct verified_file *b)
+static bool same(const struct verified_file *a, const struct verified_file *b)
 {
 	return a->inode == b->inode && a->dev == b->dev && a->size == b->size &&
 	       a->mtime_ns == b->mtime_ns;
 }
 
+int verified_read(int fd, digest_fn *digest, uint64_t *bytes, const atomic_bool *canceled,
+		  struct verified_file *out)
+{
+	struct verified_file after;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -1;
+	describe(out, &st);
+	if (digest(fd, out->digest, bytes, canceled) < 0 || fstat(fd, &st) < 0)
+		return -1;
+	describe(&after, &st);
+	return same(out, &after) ? 0 : 1;
+}
+
 static const struct verified_file *find(const struct verified *v, const struct verified_file *file)
 {
 	for (unsigned i = 0; i < v->count; i++)
-		if (verified_same(&v->entries[i], file))
+		if (same(&v->entries[i], file))
 			return &v->entries[i];
 	return NULL;
 }
@@ -116,7 +131,7 @@ bool verified_has(const struct verified *v, const struct stat *st, const char *d
 	const struct verified_file *e;
 	struct verified_file now;
 
-	verified_describe(&now, st);
+	describe(&now, st);
 	e = find(v, &now);
 	return e && strcmp(e->digest, digest) == 0;
 }

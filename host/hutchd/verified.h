@@ -27,12 +27,13 @@ struct verified_file {
 struct verified *verified_load(int state_fd, const char *host_boot_id);
 void verified_free(struct verified *v);
 
-/* Without a digest. */
-void verified_describe(struct verified_file *e, const struct stat *st);
-/* The same file, not changed; digests are not compared. */
-bool verified_same(const struct verified_file *a, const struct verified_file *b);
 /* Had the file this digest, and is it as it was? */
 bool verified_has(const struct verified *v, const struct stat *st, const char *digest);
+/*
+ * Read fd to its end for its digest, by one of digest.h: 0 with out whole, 1 when it was changed meanwhile, -1 with errno.
+ */
+int verified_read(int fd, digest_fn *digest, uint64_t *bytes, const atomic_bool *canceled,
+		  struct verified_file *out);
 void verified_add(struct verified *v, const struct verified_file *file);
 void verified_save(const struct verified *v);
 

@@ -58,26 +58,20 @@ static void failed(struct verify *j, enum hutch_error_kind kind, int errnum, con
 static int digest_one(struct verify *j, unsigned file, int fd, const char *name)
 {
 	char *want = j->copy.digests[file];
-	struct stat before, after;
-	struct verified_file now;
+	struct verified_file *seen = &j->seen[file];
+	int rc = verified_read(fd, digest_file, &j->bytes, &j->job.canceled, seen);
 
-	if (fstat(fd, &before) < 0 ||
-	    digest_file(fd, j->seen[file].digest, &j->bytes, &j->job.canceled) < 0 ||
-	    fstat(fd, &after) < 0) {
+	if (rc < 0) {
 		failed(j, HUTCH_E_IO, errno, name, strerror(errno));
 		return -1;
 	}
-	verified_describe(&now, &before);
-	memcpy(now.digest, j->seen[file].digest, sizeof(now.digest));
-	verified_describe(&j->seen[file], &after);
-	memcpy(j->seen[file].digest, now.digest, sizeof(now.digest));
-	if (!verified_same(&now, &j->seen[file])) {
+	if (rc > 0) {
 		failed(j, HUTCH_E_STATE, 0, name, "it was changed while it was read");
 		return -1;
 	}
 	if (j->mode == VERIFY_TAKE)
-		memcpy(want, now.digest, sizeof(now.digest));
-	else if (strcmp(want, now.digest) != 0) {
+		memcpy(want, seen->digest, sizeof(seen->digest));
+	else if (strcmp(want, seen->digest) != 0) {
 		failed(j, HUTCH_E_STATE, 0, name, "it does not have its digest: it is damaged");
 		return -1;
 	}
@@ -96,7 +90,7 @@ static void run(struct worker_job *job)
 		if (!j->todo[i])
 			continue;
 		image_file_name(i, name);
-		fd = openat(j->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		fd = file_open(j->dirfd, name, O_RDONLY);
 		if (fd < 0) {
 			failed(j, HUTCH_E_STATE, errno, name, strerror(errno));
 			return;

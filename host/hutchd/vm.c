@@ -102,13 +102,7 @@ void vm_free(struct vm *vm)
 		TAILQ_REMOVE(&b->tombs, vm, next);
 		b->tomb_count--;
 	} else {
-		vm_boot_abort(vm);
-		vm_rejoin_abort(vm);
-		vm_thaw_abort(vm);
-		capture_abort(vm);
-		vm_idle_stop(vm); /* after all that may begin its time anew */
-		guest_link_close(vm->held);
-		vm_heart_stop(vm);
+		vm_abort_all(vm);
 		TAILQ_REMOVE(&b->vms, vm, next);
 		b->vm_count--;
 	}

@@ -167,6 +167,12 @@ bool vm_was_ready(const struct vm *vm);
 /* Write the record; a failure is logged and returned. */
 int vm_save(struct vm *vm);
 
+/* vm_end.c: whatever is under way for it or through its guest is dropped; its pool and waiters are not told. */
+void vm_abort_all(struct vm *vm);
+/* vm_vmm.c: its VMM is gone, and the run directory is free for another. */
+void vm_forget_vmm(struct vm *vm);
+/* A number that no earlier start in its run directory had, and what the host gives a VMM now. Not saved. */
+void vm_next_start(struct vm *vm);
 /* vm_boot.c: from the record to running. origin is taken over on success. */
 int vm_boot_start(struct vm *vm, const struct template *tpl, struct vm_origin *origin,
 		  uint64_t timeout_ms, struct hutch_error *err);

@@ -323,8 +323,6 @@ void vm_boot_spawn(struct vm_boot *boot)
 
 struct vm_boot *vm_boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch_error *err)
 {
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
 	struct vm_boot *boot = calloc(1, sizeof(*boot));
 
 	if (!boot) {
@@ -337,7 +335,7 @@ struct vm_boot *vm_boot_new(struct vm *vm, uint64_t timeout_ms, struct hutch_err
 	boot->origin = VM_ORIGIN_NONE;
 	hello_init(&boot->port, &vm->b->loop, vm->rundir_fd, vm->object, on_hello, boot);
 	event_assign(&boot->deadline, vm->b->loop.base, -1, 0, on_deadline, boot);
-	event_add(&boot->deadline, &tv);
+	loop_timer(&boot->deadline, timeout_ms);
 	vm->boot = boot;
 	return boot;
 }

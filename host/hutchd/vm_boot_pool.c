@@ -92,13 +92,11 @@ static void on_cont(void *arg, const struct hutch_error *err)
 /* The identity is on its way before the guest goes on, and waits for it in the socket. */
 void vm_boot_give(struct vm *vm, uint64_t timeout_ms)
 {
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
 	struct vm_boot *boot = vm->boot;
 
 	boot->begun_us = boot->hello_us = clock_us();
 	boot->timeout_ms = timeout_ms;
-	event_add(&boot->deadline, &tv);
+	loop_timer(&boot->deadline, timeout_ms);
 	vmm_cont(vm->vmm, on_cont, vm);
 	vm_boot_identity(boot);
 }

@@ -11,18 +11,10 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/process.h"
 #include "host/hutchd/vm_boot_priv.h"
-#include "host/hutchd/vm_jail.h"
 
 #define LOOK_S	 10
 #define MOST_MS	 30000u /* ten times what a boot takes under emulation */
 #define LEAST_MS 50u
-
-static void look_again(struct vm_boot *boot)
-{
-	const struct timeval tv = {.tv_sec = LOOK_S};
-
-	event_add(&boot->watch, &tv);
-}
 
 static void on_look(evutil_socket_t fd, short what, void *arg)
 {
@@ -38,7 +30,7 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
 	since = st.cpu_ms - boot->seen_cpu_ms;
 	boot->seen_cpu_ms = st.cpu_ms;
 	if (st.cpu_ms < MOST_MS && since >= LEAST_MS) {
-		look_again(boot);
+		loop_timer(&boot->watch, LOOK_S * 1000);
 		return;
 	}
 	log_warn(
@@ -59,7 +51,7 @@ void vm_boot_watch(struct vm_boot *boot)
 	boot->watched = true;
 	boot->seen_cpu_ms = 0;
 	event_assign(&boot->watch, vm->b->loop.base, -1, 0, on_look, boot);
-	look_again(boot);
+	loop_timer(&boot->watch, LOOK_S * 1000);
 }
 
 void vm_boot_unwatch(struct vm_boot *boot)
@@ -75,14 +67,9 @@ bool vm_boot_again(struct vm *vm)
 	if (!boot || !boot->again || vm->state >= VM_STOPPING)
 		return false;
 	boot->again = false;
-	vmm_free(vm->vmm);
-	vm->vmm = NULL;
-	vm->up = false;
 	hello_close(&boot->port);
-	vmm_unclaim(vm->rundir_fd, vm->r.start);
-	vm->r.process = (struct vmm_process){.pid = 0};
-	vm->r.start++;
-	vm_jail_fill(&vm->r, vm->b);
+	vm_forget_vmm(vm);
+	vm_next_start(vm);
 	vm_state_set(&vm->state, VM_STARTING, vm->object);
 	if (vm_save(vm) < 0)
 		vm_boot_fail(boot, HUTCH_E_IO, errno, "its record cannot be written");

@@ -19,11 +19,6 @@ void vm_disk_name(uint32_t number, char out[VM_DISK_NAME])
 	snprintf(out, VM_DISK_NAME, "disk-%u", number);
 }
 
-static int open_file(int dirfd, const char *name, int access)
-{
-	return openat(dirfd, name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-}
-
 static int failed(const struct vm *vm, const char *what, struct hutch_error *err)
 {
 	return hutch_error_set(err, HUTCH_E_IO, errno, "VM %s: %s: %s", vm->r.id, what,
@@ -65,7 +60,7 @@ static int open_own_base(struct vm *vm, const struct template *tpl)
 	if (rc < 0 && errno == EEXIST)
 		rc = 0;
 	fd_close(&dir);
-	return rc < 0 ? -1 : open_file(vm->rundir_fd, VM_DISK_BASE, O_RDONLY);
+	return rc < 0 ? -1 : file_open(vm->rundir_fd, VM_DISK_BASE, O_RDONLY);
 }
 
 static int open_own(struct vm *vm, struct vm_disk *out, struct hutch_error *err)
@@ -77,13 +72,13 @@ static int open_own(struct vm *vm, struct vm_disk *out, struct hutch_error *err)
 			return hutch_error_set(err, HUTCH_E_STATE, 0,
 					       "VM %s: its disk has too many layers", vm->r.id);
 		vm_disk_name(n, name);
-		out->layers[out->d.nlayers] = open_file(vm->rundir_fd, name, O_RDONLY);
+		out->layers[out->d.nlayers] = file_open(vm->rundir_fd, name, O_RDONLY);
 		if (out->layers[out->d.nlayers] < 0)
 			return failed(vm, name, err);
 		out->d.nlayers++;
 	}
 	vm_disk_name(vm->r.disk_top, name);
-	out->d.top_fd = open_file(vm->rundir_fd, name, O_RDWR);
+	out->d.top_fd = file_open(vm->rundir_fd, name, O_RDWR);
 	if (out->d.top_fd < 0 && errno == ENOENT)
 		out->d.top_fd = make_overlay(vm, vm->r.disk_top);
 	return out->d.top_fd < 0 ? failed(vm, name, err) : 0;
@@ -130,7 +125,7 @@ int vm_disk_make_next(const struct vm *vm, int *top_fd, int *next_fd)
 	char name[VM_DISK_NAME];
 
 	vm_disk_name(vm->r.disk_top, name);
-	*top_fd = open_file(vm->rundir_fd, name, O_RDONLY);
+	*top_fd = file_open(vm->rundir_fd, name, O_RDONLY);
 	*next_fd = *top_fd < 0 ? -1 : make_overlay(vm, vm->r.disk_top + 1);
 	if (*next_fd >= 0)
 		return 0;
@@ -159,7 +154,7 @@ bool vm_disk_is_empty(const struct vm *vm)
 /* What a VMM could have forged goes no further. */
 static int check_frozen(const struct vm *vm, const char *name, struct hutch_error *err)
 {
-	int fd = open_file(vm->rundir_fd, name, O_RDONLY);
+	int fd = file_open(vm->rundir_fd, name, O_RDONLY);
 	const char *why = fd < 0 ? strerror(errno) : qcow2_check(fd, vm->r.disk_mib * MIB);
 
 	fd_close(&fd);

@@ -19,11 +19,8 @@ void vm_died_error(const struct vm *vm, struct hutch_error *err)
 			vm->reason[0] ? vm->reason : "unknown");
 }
 
-/* Nobody gets anything from it any more. */
-static void close_guest_side(struct vm *vm)
+void vm_abort_all(struct vm *vm)
 {
-	struct hutch_error err;
-
 	vm_boot_abort(vm);
 	vm_rejoin_abort(vm);
 	vm_thaw_abort(vm);
@@ -32,6 +29,14 @@ static void close_guest_side(struct vm *vm)
 	guest_link_close(vm->held);
 	vm->held = NULL;
 	vm_heart_stop(vm);
+}
+
+/* Nobody gets anything from it any more. */
+static void close_guest_side(struct vm *vm)
+{
+	struct hutch_error err;
+
+	vm_abort_all(vm);
 	vm_died_error(vm, &err);
 	guest_pool_end(&vm->pool, &err);
 }

@@ -12,14 +12,6 @@
 
 #define ASK_MS 5000u
 
-static void arm(struct vm *vm, uint64_t ms)
-{
-	const struct timeval tv = {.tv_sec = (time_t)(ms / 1000),
-				   .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
-
-	event_add(&vm->idle_timer, &tv);
-}
-
 /* After how long unused something is to be done with it, as it is now; 0: nothing. */
 static uint64_t due_after(const struct vm *vm)
 {
@@ -47,7 +39,7 @@ static bool arm_rest(struct vm *vm)
 	uint64_t after = due_after(vm), unused = clock_boottime_ms() - vm->used_ms;
 
 	if (unused < after)
-		arm(vm, after - unused);
+		loop_timer(&vm->idle_timer, after - unused);
 	return unused < after;
 }
 
@@ -73,7 +65,7 @@ static void on_paused(void *arg, const struct hutch_error *err, struct capture *
 	}
 	log_info(vm->object, "paused by its idle policy");
 	if (!arm_rest(vm) && due_after(vm))
-		arm(vm, 1);
+		loop_timer(&vm->idle_timer, 1);
 	capture_end(k);
 }
 

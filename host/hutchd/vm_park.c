@@ -183,11 +183,7 @@ void vm_park_rest(struct vm *vm)
 {
 	struct hutch_error *failure = vm->failure;
 
-	if (vm->r.process.pid > 0)
-		vmm_unclaim(vm->rundir_fd, vm->r.start);
-	vm->r.process = (struct vmm_process){.pid = 0};
-	vm->up = vm->silent = false;
-	vm->missed = 0;
+	vm_forget_vmm(vm);
 	vm_park_settle(vm);
 	log_info(vm->object, "parked, %llu ms left", (unsigned long long)vm_ttl_left(vm));
 	vm->failure = NULL;

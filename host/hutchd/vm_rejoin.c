@@ -193,8 +193,6 @@ static void on_hello(void *arg, struct guest_link *g)
 
 int vm_rejoin_start(struct vm *vm, bool held, uint64_t timeout_ms, struct hutch_error *err)
 {
-	const struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
-				   .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
 	struct vm_rejoin *r = calloc(1, sizeof(*r));
 
 	if (!r)
@@ -204,7 +202,7 @@ int vm_rejoin_start(struct vm *vm, bool held, uint64_t timeout_ms, struct hutch_
 	r->waiter.failed = on_no_link;
 	hello_init(&r->port, &vm->b->loop, vm->rundir_fd, vm->object, on_hello, r);
 	event_assign(&r->deadline, vm->b->loop.base, -1, 0, on_deadline, r);
-	event_add(&r->deadline, &tv);
+	loop_timer(&r->deadline, timeout_ms);
 	vm->rejoin = r;
 	if (held && hello_open(&r->port) == 0)
 		hello_accept(&r->port);

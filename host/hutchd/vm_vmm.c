@@ -4,7 +4,27 @@
 
 #include "host/hutchd/log.h"
 #include "host/hutchd/vm.h"
+#include "host/hutchd/vm_jail.h"
 #include "host/hutchd/vmm_disk.h"
+
+void vm_forget_vmm(struct vm *vm)
+{
+	if (vm->vmm)
+		vmm_free(vm->vmm);
+	vm->vmm = NULL;
+	if (vm->r.process.pid > 0)
+		vmm_unclaim(vm->rundir_fd, vm->r.start);
+	vm->r.process = (struct vmm_process){.pid = 0};
+	vm->up = vm->silent = false;
+	vm->missed = 0;
+}
+
+void vm_next_start(struct vm *vm)
+{
+	vm->r.start++;
+	vm->r.vmm_uid = 0;
+	vm_jail_fill(&vm->r, vm->b);
+}
 
 static void on_spawned(void *arg, const struct vmm_process *process)
 {

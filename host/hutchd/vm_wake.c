@@ -13,7 +13,6 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
 #include "host/hutchd/vm.h"
-#include "host/hutchd/vm_jail.h"
 
 bool vm_is_asleep(const struct vm *vm)
 {
@@ -43,12 +42,10 @@ static const struct image *open_image(struct vm *vm, struct vm_origin *o, struct
 static int record_begin(struct vm *vm, const struct image *im, struct hutch_error *err)
 {
 	vm->r.step = STEP_WAKING;
-	vm->r.start++;
 	if (vm->r.generation <= im->generation)
 		vm->r.generation = im->generation;
 	vm->r.generation++;
-	vm->r.vmm_uid = 0; /* as a new one, with what the host gives now */
-	vm_jail_fill(&vm->r, vm->b);
+	vm_next_start(vm);
 	if (vm_save(vm) == 0)
 		return 0;
 	vm->r.step = STEP_PARKED;

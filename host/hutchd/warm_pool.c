@@ -22,10 +22,8 @@ static void destroy(struct deferred *d)
 
 static void refill_after(struct warm_pool *p, uint32_t ms)
 {
-	const struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-
 	if (!event_pending(&p->refill, EV_TIMEOUT, NULL))
-		event_add(&p->refill, &tv);
+		loop_timer(&p->refill, ms);
 }
 
 struct warm_pool *warm_pool_find(const struct broker *b, const char *template_name)

@@ -188,6 +188,16 @@ class BrokerRig:
     def sandbox(self, id: str) -> Sandbox:
         return Sandbox.get(id, client=self.client)
 
+    def snapshot_template(self) -> Dict[str, Any]:
+        """Boots `base` and keeps the snapshot that its VMs are restored from; what is told of the template."""
+        return self.client.call("template.snapshot", {"name": "base", "timeout_ms": 120000}, timeout_seconds=180)
+
+    def clear(self) -> None:
+        """Ends all VMs and deletes all named snapshots."""
+        self.client.kill_all()
+        for snapshot in self.client.call("snapshot.list")["snapshots"]:
+            self.client.call("snapshot.delete", {"name": snapshot["name"]})
+
     def rundirs(self) -> List[str]:
         """Run directories of VMs in the state directory, by name."""
         root = self.state / "vm"

@@ -37,7 +37,7 @@ def rig():
         made = images.build_template("base", Path(folder), "--disk-mib", DISK_MIB)
         assert (made / "disk.ext4").stat().st_blocks * 512 < 1 << 20, "a blank disk is sparse"
         with BrokerRig(fake=False, templates=Path(folder)) as rig:
-            told = rig.client.call("template.snapshot", {"name": "base", "timeout_ms": 120000}, timeout_seconds=180)
+            told = rig.snapshot_template()
             assert told["disk_mib"] == DISK_MIB and told["snapshot"]["fits"]
             yield rig
 
@@ -45,9 +45,7 @@ def rig():
 @pytest.fixture(autouse=True)
 def alone(rig):
     yield
-    rig.client.kill_all()
-    for snapshot in rig.client.call("snapshot.list")["snapshots"]:
-        rig.client.call("snapshot.delete", {"name": snapshot["name"]})
+    rig.clear()
 
 
 def create(rig, **options):

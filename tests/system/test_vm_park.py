@@ -31,7 +31,7 @@ def rig(tmp_path_factory):
     config = tmp_path_factory.mktemp("park") / "hutchd.conf"
     config.write_text(f"max_memory_mib = {3 * MEMORY}\n")
     with BrokerRig(fake=False, templates=images.base_templates(), args=["--config", str(config)]) as rig:
-        made = rig.client.call("template.snapshot", {"name": "base", "timeout_ms": 120000}, timeout_seconds=180)
+        made = rig.snapshot_template()
         assert made["memory_mib"] == MEMORY
         yield rig
 

@@ -27,7 +27,7 @@ IDENTITY = "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1
 @pytest.fixture(scope="module")
 def rig():
     with BrokerRig(fake=False, templates=images.base_templates()) as rig:
-        made = rig.client.call("template.snapshot", {"name": "base", "timeout_ms": 120000}, timeout_seconds=180)
+        made = rig.snapshot_template()
         assert made["snapshot"]["fits"] and made["snapshot"]["memory_mib"] == made["memory_mib"]
         yield rig
 
@@ -35,9 +35,7 @@ def rig():
 @pytest.fixture(autouse=True)
 def alone(rig):
     yield
-    rig.client.kill_all()
-    for snapshot in rig.client.call("snapshot.list")["snapshots"]:
-        rig.client.call("snapshot.delete", {"name": snapshot["name"]})
+    rig.clear()
 
 
 def create(rig, **options):
