@@ -117,7 +117,9 @@ def test_parked_and_woken(rig):
         procs.eventually(lambda: int(run(vm, "wc -l < /tmp/n")) > first, 20, "its process goes on")
         assert vm.commands.start(COUNTER, id="other", key="once") == "job"
         assert sorted(e.id for e in vm.execs() if e.state == "running") == ["attached", "job"]
-        assert "".join(data for _, data in vm.commands.connect("attached", tail=True) if vm.commands.kill("attached")) == ""
+        with vm.commands.connect("attached", tail=True) as again:
+            vm.commands.kill("attached")
+            assert "".join(data for _, data in again) == ""
 
 
 def test_the_nth_park_costs_what_the_second_did(rig):
