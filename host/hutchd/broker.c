@@ -21,6 +21,7 @@
 #include "host/hutchd/verify.h"
 #include "host/hutchd/vm.h"
 #include "host/hutchd/warm_pool.h"
+#include "host/hutchd/zygote.h"
 
 #define UNFINISHED_MS 1000 /* at the end, for VMs that were still being created to be gone */
 #define GIVE_UP_MS    200  /* for the last answers to be read */
@@ -259,6 +260,7 @@ static void tear_down(struct broker *b)
 		launcher_destroy(b->launcher);
 	claim_release(&b->claim);
 	if (b->loop.base) {
+		zygotes_free(b);
 		warm_pools_free(b);
 		vm_ttl_free(b);
 		event_del(&b->sigterm);
@@ -288,6 +290,7 @@ int broker_run(const struct config *config)
 	TAILQ_INIT(&b->tombs);
 	TAILQ_INIT(&b->clients);
 	TAILQ_INIT(&b->pools);
+	TAILQ_INIT(&b->zygotes);
 	TAILQ_INIT(&b->flattens);
 	raise_nofile();
 	hutch_error_clear(&err);

@@ -21,6 +21,7 @@ struct listener;
 TAILQ_HEAD(vm_list, vm);
 TAILQ_HEAD(client_list, client);
 TAILQ_HEAD(pool_list, warm_pool);
+TAILQ_HEAD(zygote_list, zygote);
 
 struct broker {
 	struct loop loop;
@@ -50,7 +51,10 @@ struct broker {
 
 	struct pool_list pools; /* warm_pool::next */
 	unsigned pool_count;
-	struct event pool_renew; /* of their leases */
+	struct event pool_renew; /* of their leases, and the zygotes' */
+
+	struct zygote_list zygotes; /* zygote::next */
+	unsigned zygote_count;
 
 	struct client_list clients; /* client::next */
 	unsigned client_count;

@@ -77,7 +77,8 @@ static void stay_paused(struct capture *c)
 
 	vm->held = c->link;
 	c->link = NULL;
-	vm->r.step = STEP_PAUSED;
+	if (vm->kind == VM_USERS) /* nobody else's is adopted */
+		vm->r.step = STEP_PAUSED;
 	vm->r.asleep_by_idle = c->by_idle;
 	vm->r.asleep_ms = clock_unix_ms();
 	vm_state_set(&vm->state, VM_PAUSED, vm->object);

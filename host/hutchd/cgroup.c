@@ -349,7 +349,7 @@ int cgroup_find_v1(struct cgroups *c, const struct cgroup_places *places)
 
 static pid_t clone_into(const struct cgroup_vm *v)
 {
-	return v->into < 0 ? fork() : jail_fork(NULL, v->into);
+	return v->into < 0 ? fork() : jail_fork(NULL, v->into, false);
 }
 
 /* Make one as for a VMM, with a child in it. */

@@ -80,6 +80,11 @@ int cgroup_vm_make(const struct cgroups *c, const struct cgroup_size *size, int 
 		   struct cgroup_vm *out);
 /* In the child, while it has one thread and before it gives up anything. */
 int cgroup_vm_enter(const struct cgroup_vm *v);
+/*
+ * For another process that has one thread. With v1 nothing is done: it is to write "0" to each of tasks itself, as the kernel
+ * moves others only after an RCU grace period, some 20 ms.
+ */
+int cgroup_vm_put(const struct cgroup_vm *v, pid_t pid);
 /* The VMM runs, or nothing does; in the latter case it is to be unmade. errno is preserved. */
 void cgroup_vm_close(struct cgroup_vm *v);
 void cgroup_vm_unmake(const struct cgroups *c, const char *id);

@@ -217,6 +217,20 @@ int cgroup_vm_enter(const struct cgroup_vm *v)
 	return 0;
 }
 
+int cgroup_vm_put(const struct cgroup_vm *v, pid_t pid)
+{
+	char text[24];
+	int fd, rc;
+
+	if (v->into < 0)
+		return 0;
+	snprintf(text, sizeof(text), "%ld", (long)pid);
+	fd = openat(v->into, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	rc = fd < 0 ? -1 : write_all(fd, text, strlen(text));
+	fd_close(&fd);
+	return rc;
+}
+
 void cgroup_vm_close(struct cgroup_vm *v)
 {
 	int saved = errno;

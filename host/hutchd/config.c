@@ -205,6 +205,9 @@ int config_set(struct config *c, const char *key, const char *value, struct hutc
 		rc = set_group(c, value, err);
 	} else if (strcmp(key, "vm_uids") == 0) {
 		rc = set_vm_uids(c, value, err);
+	} else if (strcmp(key, "zygotes") == 0) {
+		rc = get_uint(key, value, 0, ZYGOTES_MAX, &n, err);
+		c->zygotes = (uint32_t)n;
 	} else if (strcmp(key, "require_isolation") == 0) {
 		rc = set_isolation(c, value, err);
 	} else if ((rc = set_cgroup(c, key, value, err)) > 0 &&
@@ -280,6 +283,7 @@ void config_defaults(struct config *c)
 		.ready_fd = -1,
 		.first_vm_uid = CONFIG_FIRST_VM_UID,
 		.vm_uids = CONFIG_VM_UIDS,
+		.zygotes = ZYGOTES_DEFAULT,
 		.cgroup = {.on = true, .cpu_weight = 100, .io_weight = 100},
 	};
 	limits_defaults(&c->limits);

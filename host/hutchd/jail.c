@@ -149,7 +149,7 @@ static int try_entry(struct jail *j, struct jail_trouble *t)
 	*t = (struct jail_trouble){.errnum = 0, .stage = "clone"};
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return -1;
-	pid = jail_fork(j, -1);
+	pid = jail_fork(j, -1, false);
 	if (pid == 0) {
 		if (jail_enter(j, &e, &stage) < 0) {
 			t->errnum = errno;
@@ -175,7 +175,7 @@ static void make_report(struct jail *j)
 	r->level = j->own_uid ? JAIL_UID : j->on ? JAIL_SPACES : JAIL_SECCOMP;
 	r->missing = JAIL_NO_CGROUP | (j->own_uid ? 0 : JAIL_NO_UID) |
 		     (j->on ? 0 : JAIL_NO_SPACES | JAIL_NO_ROOT) |
-		     (j->filter.filter ? 0 : JAIL_NO_FILTER);
+		     (j->filter[SECCOMP_VMM].filter ? 0 : JAIL_NO_FILTER);
 }
 
 void jail_give_up(struct jail *j, const char *why)
@@ -186,6 +186,17 @@ void jail_give_up(struct jail *j, const char *why)
 	if (why)
 		snprintf(j->report.reason, sizeof(j->report.reason), "%s", why);
 	make_report(j);
+}
+
+bool jail_has_zygotes(const struct jail *j)
+{
+	return j->on && j->own_uid && j->filter[SECCOMP_ZYGOTE].filter &&
+	       j->filter[SECCOMP_FORKED].filter;
+}
+
+const struct sock_fprog *jail_forked_filter(const struct jail *j)
+{
+	return &j->filter[SECCOMP_FORKED];
 }
 
 struct jail *jail_new(const struct launcher_setup *setup)
@@ -203,7 +214,8 @@ struct jail *jail_new(const struct launcher_setup *setup)
 	}
 	j->first_uid = setup->first_uid;
 	j->uid_count = setup->uid_count;
-	j->filter = seccomp_vmm_filter();
+	for (int i = 0; i < SECCOMP_KINDS; i++)
+		j->filter[i] = seccomp_vmm_filter((enum seccomp_kind)i);
 	if (prepare(j, setup) < 0) {
 		jail_give_up(j, NULL);
 		return j;

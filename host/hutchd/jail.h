@@ -41,6 +41,10 @@ struct jail_report {
 	char reason[160]; /* why it is not more; empty: nothing failed */
 };
 
+#define JAIL_MAX_THREADS 512u /* of a VMM with a uid of its own */
+/* Where the directory of the one socket that the guest may dial is in a root. */
+#define JAIL_DIAL_PLACE "/vm"
+
 struct jail;
 
 /*
@@ -52,14 +56,29 @@ const struct jail_report *jail_report(const struct jail *j);
 /* It was tried with the VMM, which does not start in it. */
 void jail_give_up(struct jail *j, const char *why);
 
-/* fork(2) into new namespaces and a cgroup (v2's directory, -1: ours). NULL: no namespaces. */
-pid_t jail_fork(const struct jail *j, int cgroup);
+/*
+ * fork(2) into new namespaces and a cgroup (v2's directory, -1: ours). NULL: no namespaces. A zygote has no PID namespace of its
+ * own: its children are to be the launcher's, and to outlive it.
+ */
+pid_t jail_fork(const struct jail *j, int cgroup, bool zygote);
+
+/* Whether zygotes can be had: VMMs have uids of their own, and filters. */
+bool jail_has_zygotes(const struct jail *j);
+/* Of what a zygote was forked into. */
+const struct sock_fprog *jail_forked_filter(const struct jail *j);
+/*
+ * A child of a zygote, in namespaces of its own, gets what it cannot have by itself: its uid (mapped), its /proc, and the
+ * directory of its dial socket at JAIL_DIAL_PLACE. -1 with errno and *stage.
+ */
+int jail_dress(const struct jail *j, pid_t pid, int pidfd, uint32_t uid, int rundir,
+	       const char **stage);
 
 struct jail_entry {
 	int rundir;   /* -1: none (asking QEMU for its version) */
 	uint32_t uid; /* 0: the first of the range, for what is not a user's VM */
 	bool kvm;     /* it needs /dev/kvm */
 	bool tied;    /* SIGKILL when the launcher ends */
+	bool zygote;  /* it may fork itself */
 	pid_t launcher;
 };
 /*

@@ -25,6 +25,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "host/hutchd/dial_socket.h"
@@ -35,15 +36,15 @@
 #define SPACES (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 /* The library holds one descriptor per vsock connection, 1024 at most. */
 #define MAX_FILES   2048u
-#define MAX_THREADS 512u	   /* of a VMM with a uid of its own */
+#define MAX_CHILDREN_THREADS 65536u
 #define MAX_FILE    (128ull << 30) /* twice the largest guest */
 
-pid_t jail_fork(const struct jail *j, int cgroup)
+pid_t jail_fork(const struct jail *j, int cgroup, bool zygote)
 {
 	struct clone_args a = {.exit_signal = SIGCHLD};
 
 	if (j && j->on)
-		a.flags |= SPACES;
+		a.flags |= zygote ? SPACES & ~CLONE_NEWPID : SPACES;
 	if (cgroup >= 0) {
 		a.flags |= CLONE_INTO_CGROUP;
 		a.cgroup = (uint64_t)cgroup;
@@ -51,7 +52,7 @@ pid_t jail_fork(const struct jail *j, int cgroup)
 	return a.flags ? (pid_t)syscall(SYS_clone3, &a, sizeof(a)) : fork();
 }
 
-/* Nothing but this process's own entries; made while the host's /proc is still there to allow it (user namespaces). */
+/* Nothing but processes of one's own PID namespace, and of those the ones one may look at; made while the host's /proc is still there to allow it (user namespaces). */
 static int make_proc(void)
 {
 	int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC), tree = -1;
@@ -59,6 +60,7 @@ static int make_proc(void)
 	if (fs < 0)
 		return -1;
 	if (syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "subset", "pid", 0) == 0 &&
+	    syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "hidepid", "invisible", 0) == 0 &&
 	    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
 		tree = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
 				    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
@@ -150,10 +152,10 @@ static int limit(int what, uint64_t most)
 	return setrlimit((__rlimit_resource_t)what, &r);
 }
 
-static int set_limits(bool own_uid)
+static int set_limits(bool own_uid, bool zygote)
 {
-	/* Processes are counted by uid: with one that is not its own, others would be in its way. */
-	if (own_uid && limit(RLIMIT_NPROC, MAX_THREADS) < 0)
+	/* Processes are counted by uid: with one that is not its own, others would be in its way. A zygote's children count as its own. */
+	if (own_uid && limit(RLIMIT_NPROC, zygote ? MAX_CHILDREN_THREADS : JAIL_MAX_THREADS) < 0)
 		return -1;
 	return limit(RLIMIT_CORE, 0) < 0 || limit(RLIMIT_NOFILE, MAX_FILES) < 0 ||
 			       limit(RLIMIT_FSIZE, MAX_FILE) < 0 || limit(RLIMIT_MSGQUEUE, 0) < 0 ||
@@ -218,6 +220,8 @@ static int tie(int stat, pid_t launcher)
 static const char *become_nobody(const struct jail *j, const struct jail_entry *e, uid_t uid,
 				 int stat)
 {
+	const struct sock_fprog *filter = &j->filter[e->zygote ? SECCOMP_ZYGOTE : SECCOMP_VMM];
+
 	if (!j->test && drop_later_caps() < 0)
 		return "capabilities";
 	if (j->own_uid && change_uid(uid) < 0)
@@ -228,7 +232,7 @@ static const char *become_nobody(const struct jail *j, const struct jail_entry *
 		return "parent";
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return "privileges";
-	if (j->filter.filter && seccomp_install(&j->filter) < 0)
+	if (filter->filter && seccomp_install(filter) < 0)
 		return "filter";
 	return NULL;
 }
@@ -248,10 +252,109 @@ int jail_enter(const struct jail *j, const struct jail_entry *e, const char **st
 		*stage = enter_root(j, e, j->own_uid);
 	else if (e->rundir >= 0 && fchdir(e->rundir) < 0)
 		*stage = "directory";
-	if (!*stage && set_limits(j->own_uid) < 0)
+	if (!*stage && set_limits(j->own_uid, e->zygote) < 0)
 		*stage = "limits";
 	if (!*stage)
 		*stage = become_nobody(j, e, uid, stat);
 	fd_close(&stat);
 	return *stage ? -1 : 0;
+}
+
+/* ---- children of zygotes ---- */
+
+/* In a process that is in all of the child's namespaces. */
+static const char *dress_inside(int dial)
+{
+	int proc = make_proc();
+
+	if (proc < 0 || jail_mount(proc, "/proc") < 0)
+		return "proc";
+	if (dial < 0 || jail_mount(dial, JAIL_DIAL_PLACE) < 0)
+		return "socket";
+	return NULL;
+}
+
+/* A PID namespace is that of the children only, so it takes two. */
+static _Noreturn void dress_helper(int pidfd, int dial, int out)
+{
+	struct jail_trouble t = {.errnum = 0};
+	const char *failed = NULL;
+	pid_t pid = -1;
+
+	if (setns(pidfd, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID) < 0)
+		failed = "namespaces";
+	else
+		pid = fork();
+	if (pid > 0) {
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+		_exit(0);
+	}
+	if (!failed)
+		failed = pid < 0 ? "fork" : dress_inside(dial);
+	if (failed) {
+		t.errnum = errno ? errno : EPERM;
+		snprintf(t.stage, sizeof(t.stage), "%s", failed);
+	}
+	_exit(write_all(out, &t, sizeof(t)) < 0);
+}
+
+static int map_id(pid_t pid, const char *file, uint32_t id)
+{
+	char path[48], map[48];
+	int fd, len, rc;
+
+	snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pid, file);
+	len = snprintf(map, sizeof(map), "%u %u 1", id, id);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	rc = fd < 0 ? -1 : write_all(fd, map, (size_t)len);
+	fd_close(&fd);
+	return rc;
+}
+
+static int dress(int pidfd, int dial, struct jail_trouble *t)
+{
+	int out[2];
+	pid_t pid;
+
+	*t = (struct jail_trouble){.errnum = 0, .stage = "fork"};
+	if (pipe2(out, O_CLOEXEC) < 0) {
+		t->errnum = errno;
+		return -1;
+	}
+	pid = fork();
+	if (pid == 0)
+		dress_helper(pidfd, dial, out[1]);
+	fd_close(&out[1]);
+	if (pid < 0) {
+		t->errnum = errno;
+	} else {
+		jail_read_trouble(out[0], t);
+		jail_end_child(pid);
+	}
+	fd_close(&out[0]);
+	return t->errnum ? -1 : 0;
+}
+
+int jail_dress(const struct jail *j, pid_t pid, int pidfd, uint32_t uid, int rundir,
+	       const char **stage)
+{
+	static struct jail_trouble t;
+	int dial = -1, rc;
+
+	*stage = "uid";
+	if (uid < j->first_uid || uid - j->first_uid >= j->uid_count) {
+		errno = ERANGE;
+		return -1;
+	}
+	if (map_id(pid, "uid_map", uid) < 0 || map_id(pid, "gid_map", uid) < 0)
+		return -1;
+	*stage = "socket";
+	if (take_dial_dir(rundir, true, &dial) < 0)
+		return -1;
+	rc = dress(pidfd, dial, &t);
+	fd_close(&dial);
+	*stage = t.stage;
+	errno = t.errnum;
+	return rc;
 }

@@ -7,9 +7,8 @@
 #include <sched.h>
 
 #include "host/hutchd/jail.h"
+#include "host/hutchd/seccomp.h"
 
-/* Where the directory of the one socket that the guest may dial is in a root. */
-#define JAIL_DIAL_PLACE "/vm"
 #define JAIL_KVM	"/dev/kvm"
 
 enum { ROOT_PLAIN, ROOT_KVM, ROOTS };
@@ -18,7 +17,7 @@ struct jail {
 	bool on, own_uid, in_userns, test;
 	int roots[ROOTS]; /* mount namespaces; -1: none */
 	uint32_t first_uid, uid_count;
-	struct sock_fprog filter;
+	struct sock_fprog filter[SECCOMP_KINDS];
 	struct jail_report report;
 };
 

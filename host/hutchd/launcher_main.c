@@ -222,6 +222,8 @@ static bool name_ok(const char *name, size_t size)
 /* How many descriptors come with it. */
 static size_t fds_of(const struct launch_spawn *s)
 {
+	if (s->flags & LAUNCH_FORKED)
+		return SPAWN_FD_ZYGOTE + 1;
 	return launch_disk_fd(s) + (s->disk_layers ? 1 + (size_t)s->disk_layers : 0);
 }
 

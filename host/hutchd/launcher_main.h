@@ -34,6 +34,14 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup);
 int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn *req,
 		   const int *fds, struct launch_reply *reply);
 
+/* The same for one that a zygote forks itself into (launcher_fork.c). */
+int launcher_fork(const struct launcher_setup *setup, const struct launch_spawn *req,
+		  const int *fds, struct launch_reply *reply);
+
+/* What both do: a run directory's log, and the file that says which process runs there. -1 with errno. */
+int launcher_log(int rundir, const char *name, int access);
+int launcher_claim(int rundir, uint32_t start, pid_t pid, uint64_t start_time);
+
 /* Fill the failure part of a reply. Returns -1. */
 int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path);
 

@@ -75,7 +75,7 @@ struct step_error {
 };
 
 /* An append-only log, mode 0600 whatever the umask. */
-static int open_log(int rundir, const char *name, int access)
+int launcher_log(int rundir, const char *name, int access)
 {
 	int fd = openat(rundir, name,
 			access | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
@@ -149,10 +149,10 @@ static int open_image(const struct launcher_setup *setup, const struct launch_sp
 	image->fds[VMM_FD_VHOST] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (image->fds[STDIN_FILENO] < 0 || image->fds[VMM_FD_VHOST] < 0)
 		return launch_fail(reply, errno, "open", "/dev/null");
-	image->fds[STDERR_FILENO] = open_log(image->rundir, "vmm.log", O_WRONLY);
+	image->fds[STDERR_FILENO] = launcher_log(image->rundir, "vmm.log", O_WRONLY);
 	if (image->fds[STDERR_FILENO] < 0)
 		return launch_fail(reply, errno, "open", "vmm.log");
-	image->fds[VMM_FD_CONSOLE] = open_log(image->rundir, "console.log", O_WRONLY);
+	image->fds[VMM_FD_CONSOLE] = launcher_log(image->rundir, "console.log", O_WRONLY);
 	if (image->fds[VMM_FD_CONSOLE] < 0)
 		return launch_fail(reply, errno, "open", "console.log");
 	return setup->test ? 0 : open_template(setup, req, image, reply);
@@ -192,11 +192,12 @@ static int ours_of(const struct launch_spawn *req)
 static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 		     const struct launch_spawn *req)
 {
+	static char zygote[] = "HUTCH_ZYGOTE=1";
 	size_t inherited = 0, n = 0;
 
 	while (setup->test && environ[inherited])
 		inherited++;
-	env->list = calloc(inherited + ENV_OURS + 3, sizeof(*env->list));
+	env->list = calloc(inherited + ENV_OURS + 4, sizeof(*env->list));
 	if (!env->list)
 		return -1;
 	snprintf(env->ours[ENV_MARKER], sizeof(env->ours[0]), VMM_MARKER "=%s", req->id);
@@ -221,6 +222,8 @@ static int build_env(struct vmm_env *env, const struct launcher_setup *setup,
 	}
 	snprintf(env->preload, sizeof(env->preload), "LD_PRELOAD=%s", setup->preload);
 	env->list[n++] = env->preload;
+	if (req->flags & LAUNCH_ZYGOTE)
+		env->list[n++] = zygote;
 	env->list[n] = find_env("PATH=");
 	return 0;
 }
@@ -275,28 +278,36 @@ static int place_fds(struct vmm_image *image)
 }
 
 /* Write beside and rename, but never over a file that is there: EEXIST. */
-static int claim_rundir(int rundir, uint32_t start)
+int launcher_claim(int rundir, uint32_t start, pid_t pid, uint64_t start_time)
 {
 	char name[VMM_PID_NAME];
-	struct process_stat st;
 	char text[64];
+	int fd, len;
+
+	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)pid,
+		       (unsigned long long)start_time);
+	fd = openat(rundir, "." VMM_PID_FILE ".new",
+		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || write_all(fd, text, (size_t)len) < 0) {
+		fd_close(&fd);
+		return -1;
+	}
+	fd_close(&fd);
+	vmm_pid_name(name, start);
+	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, name, RENAME_NOREPLACE);
+}
+
+static int claim_rundir(int rundir, uint32_t start)
+{
+	struct process_stat st;
 	pid_t pid = 0;
-	int fd, len, rc;
+	int fd, rc;
 
 	/* In a PID namespace of its own getpid() is 1; the host's /proc knows the other one. */
 	fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
 	rc = fd < 0 ? -1 : process_read_from(fd, &pid, &st);
 	fd_close(&fd);
-	if (rc < 0)
-		return -1;
-	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)pid,
-		       (unsigned long long)st.start_time);
-	fd = openat(rundir, "." VMM_PID_FILE ".new",
-		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || write_all(fd, text, (size_t)len) < 0)
-		return -1;
-	vmm_pid_name(name, start);
-	return renameat2(rundir, "." VMM_PID_FILE ".new", rundir, name, RENAME_NOREPLACE);
+	return rc < 0 ? -1 : launcher_claim(rundir, start, pid, st.start_time);
 }
 
 static _Noreturn void run_child(struct vmm_image *image)
@@ -347,7 +358,7 @@ static int start(struct vmm_image *image, struct launch_reply *reply)
 	if (pipe2(error_pipe, O_CLOEXEC) < 0)
 		return launch_fail(reply, errno, "fork", NULL);
 	image->error_pipe = error_pipe[1];
-	pid = jail_fork(image->jail, image->cgroup.into);
+	pid = jail_fork(image->jail, image->cgroup.into, image->entry.zygote);
 	if (pid == 0)
 		run_child(image);
 	fd_close(&error_pipe[1]);
@@ -429,6 +440,7 @@ int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn
 				  .entry = {.uid = req->uid,
 					    .kvm = req->accel == LAUNCH_KVM,
 					    .tied = req->flags & LAUNCH_TIED,
+					    .zygote = req->flags & LAUNCH_ZYGOTE,
 					    .launcher = getpid()},
 				  .start = req->start,
 				  .nfds = VMM_FD_LAYERS + 2 * (int)req->layers};
@@ -437,8 +449,12 @@ int launcher_spawn(const struct launcher_setup *setup, const struct launch_spawn
 
 	for (int i = 0; i < VMM_FD_END; i++)
 		image.fds[i] = -1;
+	if (req->flags & LAUNCH_FORKED)
+		return launcher_fork(setup, req, fds, reply);
 	if (!setup->vmm[0])
 		return launch_fail(reply, ENOENT, "exec", "qemu-system-x86_64");
+	if (req->flags & LAUNCH_ZYGOTE && !jail_has_zygotes(setup->jail))
+		return launch_fail(reply, EPERM, "zygote", NULL);
 	if (open_image(setup, req, fds, &image, reply) < 0)
 		goto out;
 	if (build_env(&env, setup, req) < 0) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
+#include "host/vsock/vmm_fork.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -85,23 +86,81 @@ static const int unknown[] = {SCMP_SYS(clone3), SCMP_SYS(io_uring_setup), SCMP_S
 static const unsigned namespaces[] = {CLONE_NEWNS,  CLONE_NEWUSER, CLONE_NEWPID,   CLONE_NEWNET,
 				      CLONE_NEWIPC, CLONE_NEWUTS,  CLONE_NEWCGROUP};
 
+/* A zygote makes processes of one kind alone: in these namespaces, children of the launcher, and nothing shared. */
+static const unsigned forked[] = {CLONE_PARENT, CLONE_NEWUSER, CLONE_NEWNS,
+				  CLONE_NEWPID, CLONE_NEWIPC,  CLONE_NEWUTS};
+static const unsigned unforked[] = {CLONE_NEWNET, CLONE_NEWCGROUP, CLONE_VM,	   CLONE_FS,
+				    CLONE_FILES,  CLONE_SIGHAND,   CLONE_THREAD,   CLONE_VFORK,
+				    CLONE_PTRACE, CLONE_SYSVSEM,   CLONE_UNTRACED, CLONE_IO};
+
+/*
+ * What QEMU's own filter refuses by spawn=deny and elevateprivileges=deny, and what a zygote has to
+ * be able to do itself.
+ */
+static const int parting[] = {
+	SCMP_SYS(execve),    SCMP_SYS(execveat),  SCMP_SYS(fork),      SCMP_SYS(vfork),
+	SCMP_SYS(setuid),    SCMP_SYS(setgid),	  SCMP_SYS(setreuid),  SCMP_SYS(setregid),
+	SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setfsuid),  SCMP_SYS(setfsgid),
+	SCMP_SYS(setgroups), SCMP_SYS(setpgid),	  SCMP_SYS(setsid),    SCMP_SYS(capset),
+};
+
 /*
  * As the in-VMM library calls it, to track which pages the guest writes (vmm_scan_track). What
  * makes userfaultfd(2) of use to an attack, faults of the kernel that wait for an answer, it refuses.
  */
 #define TRACKING (O_CLOEXEC | O_NONBLOCK | 1u /* UFFD_USER_MODE_ONLY */)
 
-static int add_refusals(scmp_filter_ctx ctx)
+/* clone(2) with all of these flags, and without a further one (0: whatever the others are), is refused. */
+static int refuse_clone(scmp_filter_ctx ctx, unsigned with, unsigned without)
+{
+	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, with | without, with));
+}
+
+static int add_namespaces(scmp_filter_ctx ctx)
 {
 	int rc = 0;
+
+	for (size_t i = 0; i < COUNT(namespaces); i++)
+		rc |= refuse_clone(ctx, namespaces[i], 0);
+	return rc;
+}
+
+/* All of its flags or none of them, and with all of them no other. */
+static int add_forks(scmp_filter_ctx ctx)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < COUNT(forked); i++)
+		for (size_t k = 0; k < COUNT(forked); k++)
+			if (i != k)
+				rc |= refuse_clone(ctx, forked[i], forked[k]);
+	for (size_t i = 0; i < COUNT(unforked); i++)
+		rc |= refuse_clone(ctx, VMM_FORK_FLAGS | unforked[i], 0);
+	return rc | refuse_clone(ctx, CLONE_NEWNET, 0) | refuse_clone(ctx, CLONE_NEWCGROUP, 0);
+}
+
+/* No process, and no other credentials; a thread is let through. */
+static int add_parting(scmp_filter_ctx ctx)
+{
+	int rc = refuse_clone(ctx, 0, CLONE_THREAD);
+
+	for (size_t i = 0; i < COUNT(parting); i++)
+		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), parting[i], 0);
+	return rc;
+}
+
+static int add_refusals(scmp_filter_ctx ctx, enum seccomp_kind kind)
+{
+	int rc = kind == SECCOMP_ZYGOTE ? add_forks(ctx) : add_namespaces(ctx);
+
+	if (kind == SECCOMP_FORKED)
+		rc |= add_parting(ctx);
 
 	for (size_t i = 0; i < COUNT(refused); i++)
 		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
 	for (size_t i = 0; i < COUNT(unknown); i++)
 		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), unknown[i], 0);
-	for (size_t i = 0; i < COUNT(namespaces); i++)
-		rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-				       SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(userfaultfd), 1,
 			       SCMP_A0(SCMP_CMP_NE, TRACKING, 0));
 	rc |= seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
@@ -132,14 +191,14 @@ static struct sock_fprog export_program(scmp_filter_ctx ctx)
 	return p;
 }
 
-struct sock_fprog seccomp_vmm_filter(void)
+struct sock_fprog seccomp_vmm_filter(enum seccomp_kind kind)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 	struct sock_fprog p = {.filter = NULL};
 
 	if (!ctx)
 		return p;
-	if (seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0 && add_refusals(ctx) == 0)
+	if (seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2) == 0 && add_refusals(ctx, kind) == 0)
 		p = export_program(ctx);
 	else
 		errno = EINVAL;

@@ -34,6 +34,7 @@ enum vm_kind {
 	VM_USERS,    /* somebody's */
 	VM_TEMPLATE, /* being booted for template.snapshot */
 	VM_POOLED,   /* waits to be taken */
+	VM_ZYGOTE,   /* others are forked off its VMM (zygote.h) */
 };
 
 struct vm {
@@ -184,6 +185,8 @@ void vm_boot_wake(struct vm *vm, const struct template *tpl, struct vm_origin *o
 void vm_boot_spawned(struct vm *vm);
 void vm_boot_up(struct vm *vm);
 /* The VMM could not be started, or has ended. */
+/* It was to be forked off a zygote and was not: it is restored. False: it was not to be. */
+bool vm_boot_unforked(struct vm *vm, const char *why);
 bool vm_boot_again(
 	struct vm *vm); /* its VMM ended: was that the watchdog's, and is it started again? */
 void vm_boot_failed(struct vm *vm, const struct hutch_error *err);

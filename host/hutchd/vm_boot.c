@@ -25,6 +25,7 @@
 #include "host/hutchd/vm_boot_priv.h"
 #include "host/hutchd/vm_disk.h"
 #include "host/hutchd/vm_identity.h"
+#include "host/hutchd/zygote.h"
 
 static void destroy(struct deferred *d)
 {
@@ -261,6 +262,7 @@ static void fill_config(struct vmm_config *c, const struct vm *vm, uint64_t left
 				 .memory_mib = vm->r.memory_mib,
 				 .vcpus = vm->r.vcpus,
 				 .cid = vm->r.cid,
+				 .forkable = vm->kind == VM_ZYGOTE,
 				 .start = vm->r.start,
 				 .uid = vm->r.vmm_uid,
 				 .deadline_ms = left + VM_GRACE_MS,
@@ -287,14 +289,52 @@ static struct vmm *start_with_disk(struct vm_boot *boot, struct vmm_config *conf
 	return vmm;
 }
 
+/* Its memory and devices are the zygote's, which had the same origin; it is the next generation of that one. */
+static void fork_off(struct vm_boot *boot, struct vm *zygote, struct vmm_config *config,
+		     struct hutch_error *err)
+{
+	struct vm *vm = boot->vm;
+
+	boot->forked = true;
+	vm->r.generation = zygote->r.generation + 1;
+	config->fork_of = zygote->vmm;
+	vm->vmm = vmm_start(vm->b->loop.base, vm->b->launcher, config, &vm_vmm_callbacks, vm, err);
+}
+
+static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_error *err)
+{
+	struct vm *zygote = boot->wakes || boot->restores ? NULL
+							   : zygote_for(boot->vm, &boot->origin);
+	struct vmm_restore restore;
+	struct image_fds fds;
+
+	if (zygote) {
+		fork_off(boot, zygote, config, err);
+		return;
+	}
+	if (boot->origin.im) {
+		if (image_open(boot->origin.im, boot->origin.dirfd, &fds, err) < 0) {
+			vm_boot_fail_origin(boot, err);
+			hutch_error_clear(err);
+			return;
+		}
+		restore = (struct vmm_restore){.base_fd = fds.memory,
+					       .device_fd = fds.device,
+					       .nlayers = fds.nlayers,
+					       .layers = fds.layers};
+		config->restore = &restore;
+	}
+	boot->vm->vmm = start_with_disk(boot, config, &fds, err);
+	if (boot->origin.im)
+		image_close(&fds);
+}
+
 /* The VMM inherits the image's descriptors: they are open only during its start. */
 void vm_boot_spawn(struct vm_boot *boot)
 {
 	struct vm *vm = boot->vm;
-	struct vmm_restore restore;
 	struct vmm_config config;
 	struct hutch_error err;
-	struct image_fds fds;
 
 	hutch_error_clear(&err);
 	vm_boot_stage(boot, "spawn");
@@ -303,21 +343,8 @@ void vm_boot_spawn(struct vm_boot *boot)
 		return;
 	}
 	fill_config(&config, vm, left_ms(boot));
-	if (boot->origin.im) {
-		if (image_open(boot->origin.im, boot->origin.dirfd, &fds, &err) < 0) {
-			vm_boot_fail_origin(boot, &err);
-			return;
-		}
-		restore = (struct vmm_restore){.base_fd = fds.memory,
-					       .device_fd = fds.device,
-					       .nlayers = fds.nlayers,
-					       .layers = fds.layers};
-		config.restore = &restore;
-	}
-	vm->vmm = start_with_disk(boot, &config, &fds, &err);
-	if (boot->origin.im)
-		image_close(&fds);
-	if (!vm->vmm)
+	spawn(boot, &config, &err);
+	if (err.kind && !vm_boot_unforked(vm, err.message))
 		vm_boot_failed(vm, &err);
 }
 

@@ -11,6 +11,7 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/process.h"
 #include "host/hutchd/vm_boot_priv.h"
+#include "host/hutchd/zygote.h"
 
 #define LOOK_S	 10
 #define MOST_MS	 30000u /* ten times what a boot takes under emulation */
@@ -60,6 +61,22 @@ void vm_boot_unwatch(struct vm_boot *boot)
 		event_del(&boot->watch);
 }
 
+/* With another VMM, in the same boot. */
+static void start_again(struct vm_boot *boot)
+{
+	struct vm *vm = boot->vm;
+
+	hello_close(&boot->port);
+	vm_forget_vmm(vm);
+	vm_next_start(vm);
+	if (vm->state != VM_STARTING)
+		vm_state_set(&vm->state, VM_STARTING, vm->object);
+	if (vm_save(vm) < 0)
+		vm_boot_fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
+	else
+		vm_boot_spawn(boot);
+}
+
 bool vm_boot_again(struct vm *vm)
 {
 	struct vm_boot *boot = vm->boot;
@@ -67,13 +84,20 @@ bool vm_boot_again(struct vm *vm)
 	if (!boot || !boot->again || vm->state >= VM_STOPPING)
 		return false;
 	boot->again = false;
-	hello_close(&boot->port);
-	vm_forget_vmm(vm);
-	vm_next_start(vm);
-	vm_state_set(&vm->state, VM_STARTING, vm->object);
-	if (vm_save(vm) < 0)
-		vm_boot_fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
-	else
-		vm_boot_spawn(boot);
+	start_again(boot);
+	return true;
+}
+
+bool vm_boot_unforked(struct vm *vm, const char *why)
+{
+	struct vm_boot *boot = vm->boot;
+
+	if (!boot || !boot->forked || boot->control || vm->state >= VM_STOPPING)
+		return false;
+	boot->forked = false;
+	boot->restores = true;
+	zygote_failed(vm->b, vm, why);
+	vm->r.generation = boot->origin.im->generation + 1;
+	start_again(boot);
 	return true;
 }

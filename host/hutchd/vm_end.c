@@ -9,6 +9,7 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/vm.h"
 #include "host/hutchd/warm_pool.h"
+#include "host/hutchd/zygote.h"
 
 #define CONSOLE_TAIL 1200u
 
@@ -50,6 +51,8 @@ void vm_end(struct vm *vm, const char *reason)
 	vm_state_set(&vm->state, VM_STOPPING, vm->object);
 	if (vm->kind == VM_POOLED)
 		warm_pool_lost(vm);
+	if (vm->kind == VM_ZYGOTE)
+		zygote_lost(vm);
 	vm->r.step = STEP_STOPPING;
 	vm_save(vm);
 	close_guest_side(vm);

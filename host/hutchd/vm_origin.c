@@ -67,7 +67,7 @@ static void find_templates(struct broker *b, const struct vm_create *args, struc
 	const char *field;
 
 	hutch_error_clear(&err);
-	o->optional = true;
+	o->optional = o->of_template = true;
 	o->im = template_snapshot_open(b, tpl->name, &o->dirfd, &err);
 	if (!o->im) {
 		if (err.kind != HUTCH_E_NOT_FOUND)

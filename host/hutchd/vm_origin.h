@@ -16,6 +16,7 @@ struct vm_origin {
 	struct image *im; /* owned; NULL: a cold boot */
 	int dirfd;	  /* owned; where its files are; -1: none */
 	bool optional;	  /* a cold boot will do where it does not fit */
+	bool of_template; /* its template's own snapshot */
 	bool trusted;	  /* just captured here: nothing to compare or check */
 };
 #define VM_ORIGIN_NONE                  \

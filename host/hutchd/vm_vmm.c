@@ -82,6 +82,8 @@ static void on_failed(void *arg, const struct hutch_error *err)
 	vm->r.process.pid = 0;
 	if (vm->state >= VM_STOPPING)
 		vm_bury(vm);
+	else if (vm_boot_unforked(vm, err->message))
+		return;
 	else if (vm->boot)
 		vm_boot_failed(vm, err);
 	else
@@ -101,7 +103,7 @@ static void on_exited(void *arg, const char *reason)
 		on_parked_gone(vm, &err);
 		return;
 	}
-	if (vm_boot_again(vm))
+	if (vm_boot_again(vm) || vm_boot_unforked(vm, reason))
 		return;
 	if (vm->boot && vm->state < VM_STOPPING) {
 		vm->r.process.pid = 0;

@@ -218,6 +218,8 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->config.tpl = NULL;
 	v->config.restore = NULL;
 	v->config.disk = NULL;
+	v->config.fork_of = NULL;
+	v->forked = config->fork_of != NULL;
 	v->restored = config->restore;
 	if (v->restored)
 		v->config.leave_stopped = config->restore->stopped;
@@ -252,7 +254,8 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	s->cid = c->cid;
 	s->uid = c->uid;
 	s->start = c->start;
-	s->flags = c->tied ? LAUNCH_TIED : 0;
+	s->flags = (c->tied ? LAUNCH_TIED : 0) | (c->forkable ? LAUNCH_ZYGOTE : 0) |
+		   (c->fork_of ? LAUNCH_FORKED : 0);
 	if (c->restore) {
 		s->flags |= LAUNCH_RESTORE | (c->restore->stopped ? LAUNCH_STOPPED : 0);
 		s->layers = (uint32_t)c->restore->nlayers;
@@ -318,6 +321,10 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 	}
 	if (config->start > 0)
 		remove_sockets(config->rundir_fd); /* of the VMM before */
+	if (config->fork_of) {
+		fds[SPAWN_FD_ZYGOTE] = config->fork_of->config.rundir_fd;
+		nfds = SPAWN_FD_ZYGOTE + 1;
+	}
 	if ((config->restore && vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
 	    (config->disk && vmm_disk_fds(config->disk, fds, &nfds, err) < 0) ||
 	    bind_sockets(config->rundir_fd, fds, err) < 0) {

@@ -99,6 +99,8 @@ static void on_status(void *arg, const json_t *value, const char *error)
 	} else if (v->config.leave_stopped && status && strcmp(status, "paused") == 0) {
 		v->stopped = true;
 		come_up(v);
+	} else if (v->forked && status && strcmp(status, "paused") == 0) {
+		command(v, "cont", on_continued);
 	} else if (v->adopted && status && strcmp(status, "paused") == 0) {
 		/* An earlier broker stopped it for a moment and did not live to resume it. */
 		log_info(v->config.id, "was stopped, is resumed");

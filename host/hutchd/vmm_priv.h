@@ -22,6 +22,7 @@ struct vmm {
 	void *arg;
 	enum vmm_state state;
 	bool adopted, was_up;
+	bool forked; /* off a zygote, which stood still */
 	bool restored, loading; /* loading: its device state, and the guest is not there yet */
 	bool loaded;		/* QMP said so, whatever it says of before */
 	bool kill_asked;	/* vmm_kill was called */

@@ -14,7 +14,8 @@
  *                every 4 s to see whether it is alive: four fifths of what an idle VM costs
  * suppress-vmdesc  a saved device state is followed by nothing else; mem-merge=off: no KSM
  * -no-reboot     a reset (kernel parameters panic=-1 reboot=t) ends the VMM
- * -sandbox       no process can be started from within QEMU
+ * -sandbox       no process can be started from within QEMU, unless it is a zygote, whose children have a filter of ours
+ *                (seccomp.c)
  *
  * vhost-vsock-device comes first of all devices, then the root disk and the writable one, those that
  * there are: virtio-mmio slots are given out in order, and a snapshot fits only a command line with
@@ -47,6 +48,8 @@
 #define FIRST_OF_TWO   "vda"
 #define SECOND_OF_TWO  "vdb"
 #define VERSION_MS     5000
+#define ZYGOTE_SANDBOX "on,obsolete=deny,resourcecontrol=deny"
+#define PARTING_SANDBOX ",elevateprivileges=deny,spawn=deny"
 
 static void add(struct qemu_args *a, const char *text)
 {
@@ -254,7 +257,7 @@ int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch
 	add(out, "-display");
 	add(out, "none");
 	add(out, "-sandbox");
-	add(out, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+	add(out, req->flags & LAUNCH_ZYGOTE ? ZYGOTE_SANDBOX : ZYGOTE_SANDBOX PARTING_SANDBOX);
 	add_machine(out, req);
 	add_devices(out, req);
 	if (req->flags & LAUNCH_RESTORE)
@@ -331,7 +334,7 @@ void qemu_ask_version(const char *qemu, const struct jail *jail, const char *pre
 	version[0] = '\0';
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return;
-	pid = jail_fork(jail, -1);
+	pid = jail_fork(jail, -1, false);
 	if (pid == 0)
 		run_version(qemu, jail, preload, out[1]);
 	fd_close(&out[1]);

@@ -11,6 +11,7 @@
 #include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
+#include "host/hutchd/zygote.h"
 
 #define POOLS_TEXT_MAX (64u << 10)
 #define POOL_TTL_MS    HUTCH_MAX_TTL_MS /* not begun before it is taken */
@@ -78,6 +79,7 @@ static struct vm *start_one(struct warm_pool *p, struct hutch_error *err)
 	if (template_load(&tpl, p->b->templates_fd, p->b->config->template_dir, p->template_name,
 			  err) < 0)
 		return NULL;
+	origin.of_template = true;
 	origin.im = template_snapshot_open(p->b, p->template_name, &origin.dirfd, err);
 	return origin.im ? vm_make(p->b, &spec, &origin, err) : NULL;
 }
@@ -279,6 +281,7 @@ static void on_renew(evutil_socket_t fd, short what, void *arg)
 	TAILQ_FOREACH(vm, &b->vms, next)
 		if (vm->kind == VM_POOLED && vm->pool_ready && vm->vmm)
 			vmm_renew(vm->vmm, POOL_LEASE_MS);
+	zygotes_renew(b);
 }
 
 static void load(struct broker *b)

@@ -149,6 +149,31 @@ void vsock_dev_destroy(struct vsock_dev *dev)
 	free(dev);
 }
 
+int vsock_dev_forked(struct vsock_dev *dev)
+{
+	struct conn *c, *next;
+	uint32_t rnd;
+
+	for (c = TAILQ_FIRST(&dev->conns); c; c = next) {
+		next = TAILQ_NEXT(c, all);
+		if (c->state == CONN_DRAINING)
+			dev_conn_drop(c);
+		else if (c->state != CONN_RESETTING)
+			dev_conn_reset(c);
+	}
+	/* The driver's eventfds are made anew with each start. */
+	for (int i = 0; i < VSOCK_QUEUES; i++) {
+		vsock_dev_set_kick(dev, (unsigned)i, -1);
+		dev_close_fd(&dev->queue[i].call_fd);
+		dev_close_fd(&dev->queue[i].err_fd);
+	}
+	if (getrandom(&rnd, sizeof(rnd), 0) == (ssize_t)sizeof(rnd))
+		dev->next_port = CONN_PORT_FIRST + rnd % (CONN_PORT_LAST - CONN_PORT_FIRST + 1);
+	dev->accept_again_ms = 0;
+	dev->accept_failing = false;
+	return listener_create(dev);
+}
+
 static void signal_fd(int fd)
 {
 	uint64_t one = 1;

@@ -71,6 +71,9 @@ struct vmm *vmm_start(const struct vmm_config *cfg);
 /* Ends the thread and frees all; the process goes on without the device. For tests. */
 void vmm_stop(struct vmm *vmm);
 
+/* The timers and the control socket, on a loop that has none of them. */
+bool vmm_open_endpoints(struct vmm *vmm);
+
 void vmm_lock(struct vmm *vmm);
 void vmm_unlock(struct vmm *vmm);
 

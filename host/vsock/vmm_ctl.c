@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "host/vsock/vmm.h"
+#include "host/vsock/vmm_fork.h"
 
 #define ACCEPT_RETRY_MS 100
 
@@ -163,6 +164,28 @@ static void conn_capture(struct vmm_ctl_conn *c, const char *what)
 		conn_reply(c, reply, (size_t)snprintf(reply, sizeof(reply), "err %s\n", why));
 }
 
+static void conn_fork(struct vmm_ctl_conn *c)
+{
+	char reply[VMM_CTL_REPLY];
+	int fds[VMM_FORK_FDS];
+	bool child = false;
+	const char *why;
+
+	if (c->nfds != VMM_FORK_FDS) {
+		why = "fork wants six descriptors";
+	} else {
+		c->nfds = 0;
+		memcpy(fds, c->fds, sizeof(fds));
+		why = vmm_fork(c->ctl->vmm, fds, &child);
+		for (int i = 0; i < VMM_FORK_FDS; i++)
+			close(fds[i]);
+	}
+	if (child)
+		return;
+	conn_reply(c, reply,
+		   (size_t)snprintf(reply, sizeof(reply), why ? "err fork: %s\n" : "ok\n", why));
+}
+
 static void conn_line(struct vmm_ctl_conn *c)
 {
 	static const char capture[] = "capture ";
@@ -170,6 +193,8 @@ static void conn_line(struct vmm_ctl_conn *c)
 
 	if (strncmp(c->line, capture, sizeof(capture) - 1) == 0)
 		conn_capture(c, c->line + sizeof(capture) - 1);
+	else if (strcmp(c->line, "fork") == 0)
+		conn_fork(c);
 	else
 		conn_reply(c, reply, vmm_ctl_answer(c->ctl->vmm, c->line, reply));
 	drop_fds(c);

@@ -11,6 +11,8 @@
  *              runs (vmm_capture.h).
  *              Answer, when it is done: ok bytes=N extents=N us=N
  *              or: err capture: STAGE: errno=N TEXT
+ *   fork       with the descriptors of vmm_fork.h, for a zygote that is stopped. Answer: ok. The
+ *              child says the rest on the first of them, and has none of these connections
  * Anything else is answered "err <reason>". A line has at most VMM_CTL_LINE bytes, newline
  * included; a longer one is answered and the connection closed. Of VMM_CTL_CONNS connections the
  * oldest gives way to a new one, so that a broker that lost its old connections is always heard.
@@ -27,7 +29,7 @@
 #define VMM_CTL_LINE  128
 #define VMM_CTL_REPLY 512
 #define VMM_CTL_CONNS 8
-#define VMM_CTL_FDS   2
+#define VMM_CTL_FDS   6
 
 struct vmm;
 struct vmm_ctl;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "host/vsock/vmm.h"
+#include "host/vsock/vmm_fork.h"
 
 #define STACK_BYTES (128 * 1024)
 #define FDS_FOR_OTHERS \
@@ -202,6 +203,16 @@ static unsigned max_conns(void)
 						: FDS_FOR_OTHERS;
 }
 
+bool vmm_open_endpoints(struct vmm *vmm)
+{
+	const int logs[VMM_LOGS] = {vmm->cfg.console_fd, STDERR_FILENO};
+
+	return vmm_deadline_open(&vmm->deadline, &vmm->loop) == 0 &&
+	       vmm_deadline_set(&vmm->deadline, vmm->cfg.deadline_ms) == 0 &&
+	       vmm_logs_open(&vmm->logs, &vmm->loop, logs) == 0 &&
+	       vmm_ctl_open(&vmm->ctl, vmm, vmm->cfg.ctl_fd) == 0;
+}
+
 static bool open_parts(struct vmm *vmm)
 {
 	const struct vsock_config dev = {
@@ -213,8 +224,6 @@ static bool open_parts(struct vmm *vmm)
 		.debug = vmm->cfg.debug,
 	};
 
-	const int logs[VMM_LOGS] = {vmm->cfg.console_fd, STDERR_FILENO};
-
 	if (loop_init(&vmm->loop) < 0)
 		return false;
 	vmm->wake = (struct loop_source){.fire = wake_fire,
@@ -225,10 +234,7 @@ static bool open_parts(struct vmm *vmm)
 	if (vmm_ram_init(&vmm->ram, vmm->cfg.mem_bytes, vmm->cfg.mem_fd, vmm->cfg.layer_fd,
 			 vmm->cfg.layers) < 0)
 		return false;
-	return vmm->dev && vmm_deadline_open(&vmm->deadline, &vmm->loop) == 0 &&
-	       vmm_deadline_set(&vmm->deadline, vmm->cfg.deadline_ms) == 0 &&
-	       vmm_logs_open(&vmm->logs, &vmm->loop, logs) == 0 &&
-	       vmm_ctl_open(&vmm->ctl, vmm, vmm->cfg.ctl_fd) == 0;
+	return vmm->dev && vmm_open_endpoints(vmm);
 }
 
 static void close_parts(struct vmm *vmm)
@@ -289,14 +295,17 @@ void vmm_stop(struct vmm *vmm)
  * Runs before QEMU's main(). A VM that was meant to have a device and a deadline does not start
  * without them.
  */
-__attribute__((constructor)) static void load(void)
+__attribute__((constructor)) static void load(int argc, char **argv, char **envp)
 {
 	struct vmm_config cfg;
 	struct vmm *vmm;
 	int r = vmm_config_from_env(&cfg);
 
+	(void)argc;
 	if (r == 0)
 		return;
+	if (getenv("HUTCH_ZYGOTE") && vmm_fork_prepare(argv, envp) < 0)
+		_exit(EXIT_FAILURE);
 	unsetenv("LD_PRELOAD"); /* QEMU's children are not VMMs */
 	vmm = r > 0 ? vmm_start(&cfg) : NULL;
 	if (!vmm)

@@ -9,7 +9,7 @@
  * where QEMU put it.
  *
  * And madvise(), for all VMs: QEMU asks for huge pages for each block of memory, also for the one that holds the ACPI
- * tables, 2 MiB of which 64 KiB are used.
+ * tables, 2 MiB of which 64 KiB are used. And that no fork has its memory, which is what a zygote's are for (vmm_fork.h).
  */
 #undef _FORTIFY_SOURCE /* its inline open() and ours exclude each other */
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "host/vsock/vmm_fork.h"
 #include "host/vsock/vmm_ram.h"
 
 #define HUGE_PAGE (2u << 20)
@@ -125,6 +126,8 @@ void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t offset
 int madvise(void *addr, size_t len, int advice)
 {
 	if (advice == MADV_HUGEPAGE && len <= HUGE_PAGE)
+		return 0;
+	if (advice == MADV_DONTFORK && vmm_fork_is_prepared())
 		return 0;
 	return (int)syscall(SYS_madvise, addr, len, advice);
 }

@@ -27,7 +27,7 @@ static void *nothing(void *arg)
 /* Returns the number of the first line that is not as it should be. */
 static int try_all(void)
 {
-	struct sock_fprog program = seccomp_vmm_filter();
+	struct sock_fprog program = seccomp_vmm_filter(SECCOMP_VMM);
 	pthread_t thread;
 	int pair[2];
 

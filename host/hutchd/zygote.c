@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From wanted to ready:
+ *
+ *   (a moment) -> restored and running -> agent.warm -> captured and thrown away (a first fork finds that translated, too)
+ *   -> held and stopped
+ */
+#include "host/hutchd/zygote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/hutchd/capture.h"
+#include "host/hutchd/log.h"
+#include "host/hutchd/snapshot.h"
+
+#define WARM_MS 30000u
+
+struct zygote {
+	TAILQ_ENTRY(zygote) next;
+	struct deferred deferred;
+	struct broker *b;
+	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
+	uint64_t made_ms;   /* image::created_ms of the snapshot */
+	struct vm *vm;	    /* NULL: not made yet, or failed */
+	struct vm_waiter waiter;
+	struct guest_call *warm;
+	bool rehearsed, ready;
+	uint64_t used_ms;
+	struct event start;
+};
+
+static void destroy(struct deferred *d)
+{
+	free(container_of(d, struct zygote, deferred));
+}
+
+static uint64_t now_ms(void)
+{
+	return clock_us() / 1000;
+}
+
+static struct zygote *find(const struct broker *b, const char *template_name)
+{
+	struct zygote *z;
+
+	TAILQ_FOREACH(z, &b->zygotes, next)
+		if (strcmp(z->template_name, template_name) == 0)
+			return z;
+	return NULL;
+}
+
+/* Its VM, if any, is left to whoever calls. */
+static void let_go(struct zygote *z)
+{
+	event_del(&z->start);
+	vm_unwait(&z->waiter);
+	guest_call_cancel(z->warm);
+	z->warm = NULL;
+	z->vm = NULL;
+	z->ready = z->rehearsed = false;
+}
+
+static void retire(struct zygote *z, const char *why)
+{
+	struct vm *vm = z->vm;
+
+	let_go(z);
+	TAILQ_REMOVE(&z->b->zygotes, z, next);
+	z->b->zygote_count--;
+	loop_defer(&z->b->loop, &z->deferred, destroy);
+	if (vm)
+		vm_end(vm, why);
+}
+
+/* No other is made for a while: the template works without. */
+static void fail(struct zygote *z, const char *why)
+{
+	struct vm *vm = z->vm;
+
+	log_warn("broker", "template %s has no zygote: %s", z->template_name, why);
+	let_go(z);
+	loop_timer(&z->start, ZYGOTE_PAUSE_MS);
+	if (vm)
+		vm_end(vm, "it failed as a zygote");
+}
+
+static void hold(struct zygote *z);
+
+static void on_held(void *arg, const struct hutch_error *err, struct capture *c)
+{
+	struct zygote *z = arg;
+
+	if (!err)
+		capture_end(c);
+	if (!z->vm)
+		return; /* it ended, and this is how its capture did */
+	if (err) {
+		fail(z, err->message);
+	} else if (!z->rehearsed) {
+		z->rehearsed = true;
+		hold(z);
+	} else {
+		z->ready = true;
+		vmm_renew(z->vm->vmm, ZYGOTE_LEASE_MS);
+		log_info(z->vm->object, "is the zygote of template %s", z->template_name);
+	}
+}
+
+static void hold(struct zygote *z)
+{
+	struct hutch_error err;
+
+	hutch_error_clear(&err);
+	if (!capture_start(z->vm, z->rehearsed ? CAPTURE_PAUSE : CAPTURE_GO_ON, on_held, z, &err))
+		fail(z, err.message);
+}
+
+static void on_warm(void *arg, const struct hutch_error *err, const uint8_t *payload, size_t len)
+{
+	struct zygote *z = arg;
+
+	(void)payload;
+	(void)len;
+	z->warm = NULL;
+	if (err)
+		fail(z, err->message);
+	else
+		hold(z);
+}
+
+static void on_running(struct vm_waiter *w, const struct hutch_error *err)
+{
+	static const struct msg_call warm = {.method = "agent.warm"};
+	struct zygote *z = container_of(w, struct zygote, waiter);
+
+	if (err) {
+		fail(z, err->message);
+		return;
+	}
+	z->warm = guest_call_start(&z->vm->pool, NULL, &warm, WARM_MS, on_warm, z);
+	if (!z->warm)
+		fail(z, "out of memory");
+}
+
+static struct vm *make(struct zygote *z, struct hutch_error *err)
+{
+	struct vm_origin origin = VM_ORIGIN_NONE;
+	struct template tpl;
+	const struct vm_spec spec = {.kind = VM_ZYGOTE,
+				     .owner = z->b->uid,
+				     .tpl = &tpl,
+				     .name = "",
+				     .key = "",
+				     .ttl_ms = HUTCH_MAX_TTL_MS,
+				     .timeout_ms = ZYGOTE_BOOT_MS,
+				     .cold_reason = ""};
+
+	if (template_load(&tpl, z->b->templates_fd, z->b->config->template_dir, z->template_name,
+			  err) < 0)
+		return NULL;
+	origin.im = template_snapshot_open(z->b, z->template_name, &origin.dirfd, err);
+	if (!origin.im)
+		return NULL;
+	z->made_ms = origin.im->created_ms;
+	return vm_make(z->b, &spec, &origin, err);
+}
+
+static void on_start(evutil_socket_t fd, short what, void *arg)
+{
+	struct zygote *z = arg;
+	struct hutch_error err;
+
+	(void)fd;
+	(void)what;
+	if (z->b->stopping)
+		return;
+	hutch_error_clear(&err);
+	z->vm = make(z, &err);
+	if (!z->vm) {
+		fail(z, err.message);
+		return;
+	}
+	z->waiter = (struct vm_waiter){.for_ready = true, .done = on_running};
+	vm_wait(z->vm, &z->waiter);
+}
+
+/* Room for one more: the one that was not used for the longest time goes. */
+static bool make_room(struct broker *b)
+{
+	struct zygote *z, *oldest = NULL;
+
+	if (b->zygote_count < b->config->zygotes)
+		return true;
+	TAILQ_FOREACH(z, &b->zygotes, next)
+		if (!oldest || z->used_ms < oldest->used_ms)
+			oldest = z;
+	if (!oldest || now_ms() - oldest->used_ms < ZYGOTE_PAUSE_MS)
+		return false;
+	retire(oldest, "another template is used more");
+	return true;
+}
+
+static void want(struct broker *b, const char *template_name, uint64_t made_ms)
+{
+	struct zygote *z = make_room(b) ? calloc(1, sizeof(*z)) : NULL;
+
+	if (!z)
+		return;
+	z->b = b;
+	snprintf(z->template_name, sizeof(z->template_name), "%s", template_name);
+	z->made_ms = made_ms;
+	z->used_ms = now_ms();
+	event_assign(&z->start, b->loop.base, -1, 0, on_start, z);
+	loop_timer(&z->start, ZYGOTE_WAIT_MS);
+	TAILQ_INSERT_TAIL(&b->zygotes, z, next);
+	b->zygote_count++;
+}
+
+struct vm *zygote_for(struct vm *vm, const struct vm_origin *o)
+{
+	struct broker *b = vm->b;
+	struct zygote *z;
+
+	if (!o->im || !o->of_template || vm->kind == VM_ZYGOTE || vm->r.accel != ACCEL_TCG ||
+	    vm->r.isolation != JAIL_UID || vm->r.disk_mib || b->config->zygotes == 0)
+		return NULL;
+	z = find(b, o->im->template_name);
+	if (z && z->made_ms != o->im->created_ms) {
+		retire(z, "its template has another snapshot now");
+		z = NULL;
+	}
+	if (!z)
+		want(b, o->im->template_name, o->im->created_ms);
+	if (!z || !z->ready)
+		return NULL;
+	z->used_ms = now_ms();
+	return z->vm;
+}
+
+void zygote_failed(struct broker *b, const struct vm *vm, const char *why)
+{
+	struct zygote *z = find(b, vm->r.template_name);
+
+	log_warn(vm->object, "is restored, since its zygote did not make it: %s", why);
+	if (z && z->ready)
+		fail(z, why);
+}
+
+void zygote_lost(struct vm *vm)
+{
+	struct zygote *z = find(vm->b, vm->r.template_name);
+
+	if (!z || z->vm != vm)
+		return;
+	z->vm = NULL;
+	fail(z, vm->reason);
+}
+
+void zygotes_renew(struct broker *b)
+{
+	struct zygote *z, *next;
+
+	for (z = TAILQ_FIRST(&b->zygotes); z; z = next) {
+		next = TAILQ_NEXT(z, next);
+		if (now_ms() - z->used_ms > ZYGOTE_IDLE_MS)
+			retire(z, "no VM of its template was asked for");
+		else if (z->ready)
+			vmm_renew(z->vm->vmm, ZYGOTE_LEASE_MS);
+	}
+}
+
+void zygotes_free(struct broker *b)
+{
+	struct zygote *z;
+
+	while ((z = TAILQ_FIRST(&b->zygotes))) {
+		z->vm = NULL; /* gone with all VMs */
+		retire(z, "");
+	}
+}

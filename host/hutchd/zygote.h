@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Zygotes: for a template that is used, one VM that was restored from its snapshot, has run what a first call would run, and
+ * stands still, held. A new VM of the template is a fork of its VMM's process (host/vsock/vmm_fork.h) instead of one that is
+ * started and loaded: under TCG it has the translated code at once. Only there, and only where VMMs have uids of their own;
+ * else, and where a fork fails, a VM is restored.
+ *
+ * Made a moment after a VM of the template was asked for, so that whoever did has the CPU, and ended when none was for
+ * ZYGOTE_IDLE_MS, or when more templates are used than there may be zygotes. Nobody sees them; they live on a lease as a pool's VMs do.
+ */
+#ifndef HUTCH_HOST_ZYGOTE_H
+#define HUTCH_HOST_ZYGOTE_H
+
+#include "host/hutchd/broker.h"
+#include "host/hutchd/vm.h"
+
+#define ZYGOTE_LEASE_MS	  60000u
+#define ZYGOTE_WAIT_MS	  1000u
+#define ZYGOTE_BOOT_MS	  30000u
+#define ZYGOTE_IDLE_MS	  (15u * 60 * 1000)
+#define ZYGOTE_PAUSE_MS	  60000u /* after a failure */
+
+struct zygote;
+
+/*
+ * The VM whose VMM's process vm is to be forked off, instead of being restored from o; NULL: none, and one is made if that is
+ * of use.
+ */
+struct vm *zygote_for(struct vm *vm, const struct vm_origin *o);
+/* It could not be forked off it: that zygote is ended. */
+void zygote_failed(struct broker *b, const struct vm *vm, const char *why);
+/* A zygote's VM ends, whatever the cause. */
+void zygote_lost(struct vm *vm);
+/* Every now and then: leases, and those that nobody needs any more. */
+void zygotes_renew(struct broker *b);
+void zygotes_free(struct broker *b);
+
+#endif
