@@ -404,6 +404,8 @@ static void usage(void)
 	     "                        namespaces or uid; hutch doctor says what there is\n"
 	     "  --vm-uids FIRST-LAST  uids for VMMs, as root (1900000000-1900065535), or none\n"
 	     "  --vm-cgroup MODE      auto (default): VMMs get a cgroup where the host has one; or none\n"
+	     "  --zygotes N           templates, at most, of which a VM is kept to fork others off (8);\n"
+	     "                        0: none, and no two VMMs have the same address layout\n"
 	     "  --test-vmm PATH       a program that plays the VMM in tests: no isolation\n"
 	     "  --log-level LEVEL     debug, info (default), warn or error\n"
 	     "  --log-format FORMAT   text (default) or json\n"
@@ -429,6 +431,7 @@ static const struct option options[] = {
 	{"require-isolation", required_argument, NULL, OPT_KEY},
 	{"vm-uids", required_argument, NULL, OPT_KEY},
 	{"vm-cgroup", required_argument, NULL, OPT_KEY},
+	{"zygotes", required_argument, NULL, OPT_KEY},
 	{"ready-fd", required_argument, NULL, OPT_KEY},
 	{NULL, 0, NULL, 0},
 };

@@ -16,8 +16,8 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/vmm.h"
 
-#define CONFIG_ADMINS 32u
-#define CONFIG_PATH   4096u
+#define CONFIG_ADMINS	32u
+#define CONFIG_PATH	4096u
 #define ZYGOTES_DEFAULT 8u
 #define ZYGOTES_MAX	64u
 
@@ -40,7 +40,7 @@ struct config {
 	uint32_t first_vm_uid,
 		vm_uids; /* a uid for each VMM, where hutchd is root; vm_uids 0: none */
 	enum jail_level require_isolation;
-	uint32_t zygotes; /* at a time; 0: none (zygote.h) */
+	uint32_t zygotes;  /* at a time; 0: none (zygote.h) */
 	bool cgroup_asked; /* vm_cgroup was set; else a test driver's VMs have none */
 	struct cgroup_wish cgroup;
 	int ready_fd; /* a newline is written to it when the socket serves; -1: none */

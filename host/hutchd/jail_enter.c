@@ -35,9 +35,9 @@
 
 #define SPACES (CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 /* The library holds one descriptor per vsock connection, 1024 at most. */
-#define MAX_FILES   2048u
+#define MAX_FILES	     2048u
 #define MAX_CHILDREN_THREADS 65536u
-#define MAX_FILE    (128ull << 30) /* twice the largest guest */
+#define MAX_FILE	     (128ull << 30) /* twice the largest guest */
 
 pid_t jail_fork(const struct jail *j, int cgroup, bool zygote)
 {

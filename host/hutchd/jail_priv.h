@@ -9,7 +9,7 @@
 #include "host/hutchd/jail.h"
 #include "host/hutchd/seccomp.h"
 
-#define JAIL_KVM	"/dev/kvm"
+#define JAIL_KVM "/dev/kvm"
 
 enum { ROOT_PLAIN, ROOT_KVM, ROOTS };
 

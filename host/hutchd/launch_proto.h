@@ -75,6 +75,7 @@ enum launch_spawn_fd {
 	LAUNCH_SPAWN_FDS,
 	/* With LAUNCH_FORKED: the zygote's run directory. */
 	SPAWN_FD_ZYGOTE = LAUNCH_SPAWN_FDS,
+	SPAWN_FD_FORK_LAYERS, /* with LAUNCH_RELOAD, as SPAWN_FD_LAYERS */
 	/* With LAUNCH_RESTORE: */
 	SPAWN_FD_BASE = LAUNCH_SPAWN_FDS,
 	SPAWN_FD_DEVICE,
@@ -83,11 +84,12 @@ enum launch_spawn_fd {
 	LAUNCH_MAX_FDS = SPAWN_FD_LAYERS + 2 * LAUNCH_MAX_LAYERS + 1 + LAUNCH_MAX_DISK_LAYERS
 };
 
-#define LAUNCH_TIED    0x1u /* the VMM is killed when the launcher ends (probes) */
-#define LAUNCH_RESTORE 0x2u /* from a base, layers and device state; no kernel is loaded */
-#define LAUNCH_STOPPED 0x4u /* restored: it stays stopped */
-#define LAUNCH_ZYGOTE  0x8u /* it may be asked to fork itself (host/vsock/vmm_fork.h) */
-#define LAUNCH_FORKED 0x10u /* it is forked off a zygote, and stays stopped */
+#define LAUNCH_TIED    0x1u  /* the VMM is killed when the launcher ends (probes) */
+#define LAUNCH_RESTORE 0x2u  /* from a base, layers and device state; no kernel is loaded */
+#define LAUNCH_STOPPED 0x4u  /* restored: it stays stopped */
+#define LAUNCH_ZYGOTE  0x8u  /* it may be asked to fork itself (host/vsock/vmm_fork.h) */
+#define LAUNCH_FORKED  0x10u /* it is forked off a zygote, and stays stopped */
+#define LAUNCH_RELOAD  0x20u /* FORKED: its memory becomes the zygote's base with these layers */
 
 /* All texts are NUL-terminated within their array. */
 struct launch_spawn {

@@ -28,10 +28,11 @@
 struct birth {
 	const struct launcher_setup *setup;
 	const struct launch_spawn *req;
+	const int *layers; /* their descriptors */
 	struct launch_reply *reply;
 	int zygote, rundir;
-	int sync;   /* our end */
-	pid_t pid;  /* 0: not born yet */
+	int sync;  /* our end */
+	pid_t pid; /* 0: not born yet */
 	int pidfd;
 	int64_t until_ms;
 	struct cgroup_vm cgroup;
@@ -150,13 +151,16 @@ static int bring_up(struct birth *b)
 {
 	const struct sock_fprog *filter = jail_forked_filter(b->setup->jail);
 	static struct vmm_fork_go go;
-	int tasks[CGROUP_CONTROLLERS];
-	size_t ntasks = 0;
+	int with[VMM_FORK_TASKS + 2 * VMM_FORK_LAYERS];
+	size_t tasks = 0, layers = 2 * (size_t)b->req->layers;
 	const char *stage;
 
 	for (unsigned i = 0; i < CGROUP_CONTROLLERS; i++)
 		if (b->cgroup.tasks[i] >= 0)
-			tasks[ntasks++] = b->cgroup.tasks[i];
+			with[tasks++] = b->cgroup.tasks[i];
+	if (b->req->layers > VMM_FORK_LAYERS)
+		return launch_fail(b->reply, E2BIG, "layers", NULL);
+	memcpy(with + tasks, b->layers, layers * sizeof(*with));
 	if (cgroup_vm_put(&b->cgroup, b->pid) < 0)
 		return launch_fail(b->reply, errno, "cgroup", NULL);
 	if (launcher_claim(b->rundir, b->req->start, b->pid, b->reply->start_time) < 0)
@@ -169,11 +173,14 @@ static int bring_up(struct birth *b)
 	go.uid = b->req->uid;
 	go.deadline_ms = b->req->deadline_ms;
 	go.max_threads = JAIL_MAX_THREADS;
+	go.tasks = (uint32_t)tasks;
+	go.reload = b->req->flags & LAUNCH_RELOAD ? 1 : 0;
+	go.layers = b->req->layers;
 	go.filter_len = filter->len;
 	memcpy(go.filter, filter->filter, filter->len * sizeof(*filter->filter));
 	snprintf(go.id, sizeof(go.id), "%s", b->req->id);
 	snprintf(go.directory, sizeof(go.directory), "%s", JAIL_DIAL_PLACE);
-	if (fd_send(b->sync, &go, sizeof(go), tasks, ntasks) < 0)
+	if (fd_send(b->sync, &go, sizeof(go), with, tasks + layers) < 0)
 		return launch_fail(b->reply, errno, "fork", NULL);
 	return 0;
 }
@@ -221,6 +228,7 @@ int launcher_fork(const struct launcher_setup *setup, const struct launch_spawn 
 			  .reply = reply,
 			  .zygote = unix_connect(fds[SPAWN_FD_ZYGOTE], "ctl", SOCK_STREAM),
 			  .rundir = fds[SPAWN_FD_RUNDIR],
+			  .layers = fds + SPAWN_FD_FORK_LAYERS,
 			  .sync = -1,
 			  .pidfd = -1,
 			  .until_ms = now_ms() + FORK_MS};

@@ -223,7 +223,7 @@ static bool name_ok(const char *name, size_t size)
 static size_t fds_of(const struct launch_spawn *s)
 {
 	if (s->flags & LAUNCH_FORKED)
-		return SPAWN_FD_ZYGOTE + 1;
+		return SPAWN_FD_FORK_LAYERS + 2 * (size_t)s->layers;
 	return launch_disk_fd(s) + (s->disk_layers ? 1 + (size_t)s->disk_layers : 0);
 }
 

@@ -284,8 +284,7 @@ int launcher_claim(int rundir, uint32_t start, pid_t pid, uint64_t start_time)
 	char text[64];
 	int fd, len;
 
-	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)pid,
-		       (unsigned long long)start_time);
+	len = snprintf(text, sizeof(text), "%ld %llu\n", (long)pid, (unsigned long long)start_time);
 	fd = openat(rundir, "." VMM_PID_FILE ".new",
 		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || write_all(fd, text, (size_t)len) < 0) {

@@ -109,6 +109,9 @@ static struct usage count(const struct broker *b, bool all, uint32_t uid)
 	TAILQ_FOREACH(vm, &b->vms, next) {
 		if (!all && (vm->kind != VM_USERS || vm->r.owner_uid != uid))
 			continue;
+		/* What it holds is shared by the VMs that were forked off it. */
+		if (vm->kind == VM_ZYGOTE)
+			continue;
 		u.vms++;
 		if (vm_rests(vm))
 			continue;

@@ -98,10 +98,10 @@ static const unsigned unforked[] = {CLONE_NEWNET, CLONE_NEWCGROUP, CLONE_VM,	   
  * be able to do itself.
  */
 static const int parting[] = {
-	SCMP_SYS(execve),    SCMP_SYS(execveat),  SCMP_SYS(fork),      SCMP_SYS(vfork),
-	SCMP_SYS(setuid),    SCMP_SYS(setgid),	  SCMP_SYS(setreuid),  SCMP_SYS(setregid),
-	SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setfsuid),  SCMP_SYS(setfsgid),
-	SCMP_SYS(setgroups), SCMP_SYS(setpgid),	  SCMP_SYS(setsid),    SCMP_SYS(capset),
+	SCMP_SYS(execve),    SCMP_SYS(execveat),  SCMP_SYS(fork),     SCMP_SYS(vfork),
+	SCMP_SYS(setuid),    SCMP_SYS(setgid),	  SCMP_SYS(setreuid), SCMP_SYS(setregid),
+	SCMP_SYS(setresuid), SCMP_SYS(setresgid), SCMP_SYS(setfsuid), SCMP_SYS(setfsgid),
+	SCMP_SYS(setgroups), SCMP_SYS(setpgid),	  SCMP_SYS(setsid),   SCMP_SYS(capset),
 };
 
 /*

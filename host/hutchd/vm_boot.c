@@ -289,30 +289,23 @@ static struct vmm *start_with_disk(struct vm_boot *boot, struct vmm_config *conf
 	return vmm;
 }
 
-/* Its memory and devices are the zygote's, which had the same origin; it is the next generation of that one. */
-static void fork_off(struct vm_boot *boot, struct vm *zygote, struct vmm_config *config,
-		     struct hutch_error *err)
-{
-	struct vm *vm = boot->vm;
-
-	boot->forked = true;
-	vm->r.generation = zygote->r.generation + 1;
-	config->fork_of = zygote->vmm;
-	vm->vmm = vmm_start(vm->b->loop.base, vm->b->launcher, config, &vm_vmm_callbacks, vm, err);
-}
-
 static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_error *err)
 {
-	struct vm *zygote = boot->wakes || boot->restores ? NULL
-							   : zygote_for(boot->vm, &boot->origin);
+	bool reload = false;
+	struct vm *zygote = boot->wakes || boot->restores
+				    ? NULL
+				    : zygote_for(boot->vm, &boot->origin, &reload);
 	struct vmm_restore restore;
 	struct image_fds fds;
 
 	if (zygote) {
-		fork_off(boot, zygote, config, err);
-		return;
+		boot->forked = true;
+		config->fork_of = zygote->vmm;
+		/* With memory and devices of the zygote, it is the next generation of that one. */
+		if (!reload)
+			boot->vm->r.generation = zygote->r.generation + 1;
 	}
-	if (boot->origin.im) {
+	if (boot->origin.im && (!zygote || reload)) {
 		if (image_open(boot->origin.im, boot->origin.dirfd, &fds, err) < 0) {
 			vm_boot_fail_origin(boot, err);
 			hutch_error_clear(err);
@@ -325,7 +318,7 @@ static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_
 		config->restore = &restore;
 	}
 	boot->vm->vmm = start_with_disk(boot, config, &fds, err);
-	if (boot->origin.im)
+	if (config->restore)
 		image_close(&fds);
 }
 

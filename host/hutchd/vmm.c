@@ -15,6 +15,7 @@
 #include "host/hutchd/vmm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,7 +228,7 @@ static struct vmm *new_vmm(struct event_base *base, struct launcher *launcher,
 	v->launcher = launcher;
 	v->cb = cb;
 	v->arg = arg;
-	v->pidfd = v->state_file.fd = -1;
+	v->pidfd = v->state_file.fd = v->load_fd = -1;
 	v->start_us = vmm_now_us();
 	v->exit_event = event_new(base, -1, 0, on_exit_event, v);
 	v->limit_event = event_new(base, -1, 0, vmm_on_limit, v);
@@ -256,7 +257,10 @@ static void fill_spawn(struct launch_spawn *s, const struct vmm_config *c)
 	s->start = c->start;
 	s->flags = (c->tied ? LAUNCH_TIED : 0) | (c->forkable ? LAUNCH_ZYGOTE : 0) |
 		   (c->fork_of ? LAUNCH_FORKED : 0);
-	if (c->restore) {
+	if (c->restore && c->fork_of) {
+		s->flags |= LAUNCH_RELOAD;
+		s->layers = (uint32_t)c->restore->nlayers;
+	} else if (c->restore) {
 		s->flags |= LAUNCH_RESTORE | (c->restore->stopped ? LAUNCH_STOPPED : 0);
 		s->layers = (uint32_t)c->restore->nlayers;
 	}
@@ -306,12 +310,29 @@ static void close_sockets(int rundir_fd, int *fds, bool also_remove)
 	}
 }
 
+/* Of one that is forked off another. */
+static int fork_fds(struct vmm *v, const struct vmm_config *c, int *fds, size_t *nfds,
+		    struct hutch_error *err)
+{
+	const struct vmm_restore *r = c->restore;
+
+	fds[SPAWN_FD_ZYGOTE] = c->fork_of->config.rundir_fd;
+	*nfds = SPAWN_FD_FORK_LAYERS;
+	if (!r)
+		return 0;
+	v->load_fd = fcntl(r->device_fd, F_DUPFD_CLOEXEC, 0);
+	if (v->load_fd < 0)
+		return hutch_error_set(err, HUTCH_E_IO, errno, "device state: %s", strerror(errno));
+	return vmm_restore_layers(r, fds, nfds, err);
+}
+
 struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		      const struct vmm_config *config, const struct vmm_callbacks *cb, void *arg,
 		      struct hutch_error *err)
 {
 	struct launch_request req = {.op = LAUNCH_SPAWN};
 	int fds[LAUNCH_MAX_FDS] = {[SPAWN_FD_RUNDIR] = config->rundir_fd, [SPAWN_FD_DEVICE] = -1};
+	int no_device = -1, *device = config->fork_of ? &no_device : &fds[SPAWN_FD_DEVICE];
 	size_t nfds = LAUNCH_SPAWN_FDS;
 	struct vmm *v = new_vmm(base, launcher, config, cb, arg);
 
@@ -321,20 +342,18 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 	}
 	if (config->start > 0)
 		remove_sockets(config->rundir_fd); /* of the VMM before */
-	if (config->fork_of) {
-		fds[SPAWN_FD_ZYGOTE] = config->fork_of->config.rundir_fd;
-		nfds = SPAWN_FD_ZYGOTE + 1;
-	}
-	if ((config->restore && vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
+	if ((config->fork_of && fork_fds(v, config, fds, &nfds, err) < 0) ||
+	    (config->restore && !config->fork_of &&
+	     vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
 	    (config->disk && vmm_disk_fds(config->disk, fds, &nfds, err) < 0) ||
 	    bind_sockets(config->rundir_fd, fds, err) < 0) {
-		fd_close(&fds[SPAWN_FD_DEVICE]);
+		fd_close(device);
 		vmm_free(v);
 		return NULL;
 	}
 	fill_spawn(&req.spawn, config);
 	v->job = launcher_submit(launcher, &req, fds, nfds, on_spawned, v);
-	fd_close(&fds[SPAWN_FD_DEVICE]);
+	fd_close(device);
 	if (!v->job) {
 		hutch_error_set(err, HUTCH_E_START_FAILED, errno,
 				"the launcher cannot be asked: %s", strerror(errno));
@@ -421,6 +440,7 @@ void vmm_free(struct vmm *v)
 	vmm_disk_free(v->disk_op);
 	vmm_saving_free(v->saving);
 	fd_close(&v->state_file.fd);
+	fd_close(&v->load_fd);
 	vmm_lease_free(v->lease);
 	if (v->exit_event)
 		event_free(v->exit_event);

@@ -88,8 +88,10 @@ struct vmm_config {
 	bool tied;		 /* it dies with the launcher: nobody could adopt it (probes) */
 	const struct vmm_restore *restore; /* borrowed during vmm_start only; NULL: cold boot */
 	const struct vmm_disk *disk;	   /* the same; NULL: none */
-	bool forkable;		 /* others may be forked off it */
-	struct vmm *fork_of;	 /* it is forked off this one, which is stopped and up, with what that has: restore and disk are NULL */
+	bool forkable;			   /* others may be forked off it */
+	struct vmm *
+		fork_of; /* it is forked off this one, which is stopped and up, with what that has, or with the layers and devices of
+				    restore, which must have the same base; disk is NULL */
 	bool leave_stopped; /* vmm_adopt: one that is stopped stays so; else it is resumed */
 };
 

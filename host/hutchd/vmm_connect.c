@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/vmm_priv.h"
 
@@ -81,6 +82,43 @@ static void on_continued(void *arg, const json_t *value, const char *error)
 		come_up(v);
 }
 
+/* ---- a fork that goes on from another image than its zygote did ---- */
+
+#define LOAD_FDSET 99 /* below those of captures (vmm_saving.c) */
+
+static void on_loaded(void *arg, const json_t *value, const char *error)
+{
+	struct vmm *v = arg;
+
+	if (!value) {
+		command_failed(v, "xen-load-devices-state", error);
+		return;
+	}
+	vmm_saving_tidy(v->qmp, LOAD_FDSET);
+	command(v, "cont", on_continued);
+}
+
+static void on_file_added(void *arg, const json_t *value, const char *error)
+{
+	struct vmm *v = arg;
+	char path[32];
+
+	fd_close(&v->load_fd);
+	snprintf(path, sizeof(path), "/dev/fdset/%d", LOAD_FDSET);
+	if (!value)
+		command_failed(v, "add-fd", error);
+	else if (qmp_command(v->qmp, "xen-load-devices-state", json_pack("{s:s}", "filename", path),
+			     QMP_COMMAND_MS, on_loaded, v) < 0)
+		fail(v, "qmp", "QMP command xen-load-devices-state: %s", strerror(errno));
+}
+
+static void load_devices(struct vmm *v)
+{
+	if (qmp_command_fd(v->qmp, "add-fd", json_pack("{s:i}", "fdset-id", LOAD_FDSET), v->load_fd,
+			   QMP_COMMAND_MS, on_file_added, v) < 0)
+		fail(v, "qmp", "QMP command add-fd: %s", strerror(errno));
+}
+
 static void on_status(void *arg, const json_t *value, const char *error)
 {
 	struct vmm *v = arg;
@@ -100,7 +138,10 @@ static void on_status(void *arg, const json_t *value, const char *error)
 		v->stopped = true;
 		come_up(v);
 	} else if (v->forked && status && strcmp(status, "paused") == 0) {
-		command(v, "cont", on_continued);
+		if (v->load_fd >= 0)
+			load_devices(v);
+		else
+			command(v, "cont", on_continued);
 	} else if (v->adopted && status && strcmp(status, "paused") == 0) {
 		/* An earlier broker stopped it for a moment and did not live to resume it. */
 		log_info(v->config.id, "was stopped, is resumed");

@@ -23,6 +23,7 @@ struct vmm {
 	enum vmm_state state;
 	bool adopted, was_up;
 	bool forked; /* off a zygote, which stood still */
+	int load_fd; /* forked: the state of its devices, before it goes on; -1: it has it */
 	bool restored, loading; /* loading: its device state, and the guest is not there yet */
 	bool loaded;		/* QMP said so, whatever it says of before */
 	bool kill_asked;	/* vmm_kill was called */

@@ -42,13 +42,13 @@
 	"console=ttyS0 quiet panic=-1 reboot=t nowatchdog " \
 	"sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60"
 /* Unknown to the kernel, which hands it on in init's environment. */
-#define ROOT_PARAMETER " hutch_root=/dev/"
-#define DISK_PARAMETER " hutch_disk=/dev/"
-#define ONLY	       "vda"
-#define FIRST_OF_TWO   "vda"
-#define SECOND_OF_TWO  "vdb"
-#define VERSION_MS     5000
-#define ZYGOTE_SANDBOX "on,obsolete=deny,resourcecontrol=deny"
+#define ROOT_PARAMETER	" hutch_root=/dev/"
+#define DISK_PARAMETER	" hutch_disk=/dev/"
+#define ONLY		"vda"
+#define FIRST_OF_TWO	"vda"
+#define SECOND_OF_TWO	"vdb"
+#define VERSION_MS	5000
+#define ZYGOTE_SANDBOX	"on,obsolete=deny,resourcecontrol=deny"
 #define PARTING_SANDBOX ",elevateprivileges=deny,spawn=deny"
 
 static void add(struct qemu_args *a, const char *text)

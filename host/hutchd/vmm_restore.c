@@ -120,6 +120,18 @@ static int device_pipe(int device_fd, struct hutch_error *err)
 	return fd;
 }
 
+int vmm_restore_layers(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err)
+{
+	for (size_t i = 0; i < r->nlayers; i++) {
+		if (vmm_check_shared(r->layers[i].data_fd, "a memory layer", err) < 0 ||
+		    vmm_check_shared(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
+			return -1;
+		fds[(*nfds)++] = r->layers[i].data_fd;
+		fds[(*nfds)++] = r->layers[i].extents_fd;
+	}
+	return 0;
+}
+
 int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err)
 {
 	if (r->nlayers > VMM_MAX_LAYERS)
@@ -130,13 +142,8 @@ int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct 
 		return -1;
 	fds[SPAWN_FD_BASE] = r->base_fd;
 	*nfds = SPAWN_FD_LAYERS;
-	for (size_t i = 0; i < r->nlayers; i++) {
-		if (vmm_check_shared(r->layers[i].data_fd, "a memory layer", err) < 0 ||
-		    vmm_check_shared(r->layers[i].extents_fd, "a memory layer's table", err) < 0)
-			return -1;
-		fds[(*nfds)++] = r->layers[i].data_fd;
-		fds[(*nfds)++] = r->layers[i].extents_fd;
-	}
+	if (vmm_restore_layers(r, fds, nfds, err) < 0)
+		return -1;
 	fds[SPAWN_FD_DEVICE] = device_pipe(r->device_fd, err);
 	return fds[SPAWN_FD_DEVICE] < 0 ? -1 : 0;
 }

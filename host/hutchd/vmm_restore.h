@@ -8,8 +8,11 @@
 
 /*
  * Fill fds from SPAWN_FD_BASE on and count them; fds[SPAWN_FD_DEVICE] is a pipe of the caller's,
- * which holds the whole device state, the others are borrowed from r. 0, or -1 with err.
+ * which holds the whole device state, the others are borrowed from r. vmm_restore_layers: the layers alone, behind *nfds. 0, or
+ * -1 with err.
  */
+int vmm_restore_layers(const struct vmm_restore *r, int *fds, size_t *nfds,
+		       struct hutch_error *err);
 int vmm_restore_fds(const struct vmm_restore *r, int *fds, size_t *nfds, struct hutch_error *err);
 
 /*

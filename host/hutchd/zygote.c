@@ -7,13 +7,16 @@
  */
 #include "host/hutchd/zygote.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "host/hutchd/capture.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
+#include "host/vsock/vmm_fork.h"
 
 #define WARM_MS 30000u
 
@@ -22,8 +25,9 @@ struct zygote {
 	struct deferred deferred;
 	struct broker *b;
 	char template_name[HUTCH_MAX_TEMPLATE_NAME + 1];
-	uint64_t made_ms;   /* image::created_ms of the snapshot */
-	struct vm *vm;	    /* NULL: not made yet, or failed */
+	uint64_t made_ms; /* image::created_ms of the snapshot */
+	struct image_root root;
+	struct vm *vm; /* NULL: not made yet, or failed */
 	struct vm_waiter waiter;
 	struct guest_call *warm;
 	bool rehearsed, ready;
@@ -164,6 +168,7 @@ static struct vm *make(struct zygote *z, struct hutch_error *err)
 	if (!origin.im)
 		return NULL;
 	z->made_ms = origin.im->created_ms;
+	z->root = origin.im->root;
 	return vm_make(z->b, &spec, &origin, err);
 }
 
@@ -218,23 +223,62 @@ static void want(struct broker *b, const char *template_name, uint64_t made_ms)
 	b->zygote_count++;
 }
 
-struct vm *zygote_for(struct vm *vm, const struct vm_origin *o)
+/* Does o lie over the file that z's VM was restored from? */
+static bool same_base(const struct zygote *z, const struct vm_origin *o)
+{
+	struct stat a, b;
+
+	return fstatat(z->vm->rundir_fd, VM_IMAGE_DIR "/" IMAGE_MEMORY, &a, AT_SYMLINK_NOFOLLOW) ==
+		       0 &&
+	       fstatat(o->dirfd, IMAGE_MEMORY, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Of all layers, or UINT64_MAX. */
+static uint64_t layer_bytes(const struct vm_origin *o)
+{
+	char name[IMAGE_FILE_NAME];
+	uint64_t bytes = 0;
+	struct stat st;
+
+	for (unsigned i = 0; i < o->im->nlayers; i++) {
+		image_file_name(IMAGE_FILE_LAYERS + 2 * i, name);
+		if (fstatat(o->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return UINT64_MAX;
+		bytes += (uint64_t)st.st_blocks * 512;
+	}
+	return bytes;
+}
+
+static bool can_reload(const struct zygote *z, const struct vm_origin *o)
+{
+	const char *version = launcher_vmm_version(z->b->launcher);
+	const struct image_root *a = &z->root, *b = &o->im->root;
+
+	return strncmp(version, ZYGOTE_QEMU, strlen(ZYGOTE_QEMU)) == 0 &&
+	       o->im->nlayers <= VMM_FORK_LAYERS && strcmp(a->file, b->file) == 0 &&
+	       a->size == b->size && a->inode == b->inode && a->mtime_ns == b->mtime_ns &&
+	       same_base(z, o) && layer_bytes(o) <= ZYGOTE_RELOAD_MAX;
+}
+
+struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload)
 {
 	struct broker *b = vm->b;
 	struct zygote *z;
 
-	if (!o->im || !o->of_template || vm->kind == VM_ZYGOTE || vm->r.accel != ACCEL_TCG ||
+	if (!o->im || vm->kind == VM_ZYGOTE || vm->r.accel != ACCEL_TCG ||
 	    vm->r.isolation != JAIL_UID || vm->r.disk_mib || b->config->zygotes == 0)
 		return NULL;
 	z = find(b, o->im->template_name);
-	if (z && z->made_ms != o->im->created_ms) {
+	if (z && o->of_template && z->made_ms != o->im->created_ms) {
 		retire(z, "its template has another snapshot now");
 		z = NULL;
 	}
-	if (!z)
+	if (!z && o->of_template)
 		want(b, o->im->template_name, o->im->created_ms);
-	if (!z || !z->ready)
+	if (!z || !z->ready || (!o->of_template && !can_reload(z, o)))
 		return NULL;
+	*reload = !o->of_template;
 	z->used_ms = now_ms();
 	return z->vm;
 }

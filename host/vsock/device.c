@@ -149,18 +149,20 @@ void vsock_dev_destroy(struct vsock_dev *dev)
 	free(dev);
 }
 
-int vsock_dev_forked(struct vsock_dev *dev)
+int vsock_dev_forked(struct vsock_dev *dev, bool another_guest)
 {
 	struct conn *c, *next;
 	uint32_t rnd;
 
 	for (c = TAILQ_FIRST(&dev->conns); c; c = next) {
 		next = TAILQ_NEXT(c, all);
-		if (c->state == CONN_DRAINING)
+		if (c->state == CONN_DRAINING || another_guest)
 			dev_conn_drop(c);
 		else if (c->state != CONN_RESETTING)
 			dev_conn_reset(c);
 	}
+	if (another_guest)
+		dev->reset_count = 0;
 	/* The driver's eventfds are made anew with each start. */
 	for (int i = 0; i < VSOCK_QUEUES; i++) {
 		vsock_dev_set_kick(dev, (unsigned)i, -1);

@@ -65,10 +65,10 @@ void vsock_dev_destroy(struct vsock_dev *dev);
 
 /*
  * In a process that was forked while the device was stopped, with a new loop and a new listener: every
- * connection ends here, of which the guest is told as soon as it runs, and nothing is said to the
- * other end, which is the parent's. 0, or -1 with errno of epoll_ctl(2).
+ * connection ends here, of which the guest is told as soon as it runs, unless its memory is going to be
+ * that of another one; and nothing is said to the other end, which is the parent's. 0, or -1 with errno of epoll_ctl(2).
  */
-int vsock_dev_forked(struct vsock_dev *dev);
+int vsock_dev_forked(struct vsock_dev *dev, bool another_guest);
 
 /* The feature bits on offer. */
 uint64_t vsock_dev_features(void);

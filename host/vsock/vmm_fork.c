@@ -25,17 +25,19 @@
 #include <unistd.h>
 
 #include "host/vsock/vmm.h"
+#include "host/vsock/vmm_reload.h"
 
-#define STOP_SIGNAL (SIGRTMIN + 8)
-#define STOP_MS	    500
-#define MAX_THREADS 64
+#define STOP_SIGNAL  (SIGRTMIN + 8)
+#define STOP_MS	     500
+#define MAX_THREADS  64
 #define PROCESS_NAME "qemu-system-x86"
-#define START_STACK 4096 /* from its birth to the jump onto its old stack */
-#define TID_SEARCH  1024 /* bytes of a thread's descriptor */
+#define START_STACK  4096 /* from its birth to the jump onto its old stack */
+#define GO_FDS	     (VMM_FORK_TASKS + 2 * VMM_FORK_LAYERS)
+#define TID_SEARCH   1024 /* bytes of a thread's descriptor */
 
 /* What pthread_create gives to clone(2), but for the robust list and the stack. */
-#define THREAD_FLAGS                                                                           \
-	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |    \
+#define THREAD_FLAGS                                                                        \
+	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | \
 	 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
 struct thread {
@@ -252,7 +254,7 @@ static bool start_threads(unsigned count)
 struct swap {
 	struct vmm *vmm;
 	const int *fds;
-	int dir; /* /proc/self/fd */
+	int dir;  /* /proc/self/fd */
 	int dead; /* a socket whose other end is closed */
 	struct stat console, log;
 };
@@ -415,11 +417,11 @@ static bool drop_rights(uid_t uid)
 }
 
 /* The launcher's word, in full; without it the child ends without one. */
-static void await_go(int sync, struct vmm_fork_go *go, int tasks[VMM_FORK_TASKS])
+static void await_go(int sync, struct vmm_fork_go *go, int fds[GO_FDS])
 {
 	union {
 		struct cmsghdr align;
-		char buf[CMSG_SPACE(VMM_FORK_TASKS * sizeof(int))];
+		char buf[CMSG_SPACE(GO_FDS * sizeof(int))];
 	} control;
 	struct iovec iov = {go, sizeof(*go)};
 	struct msghdr msg = {.msg_iov = &iov,
@@ -427,17 +429,18 @@ static void await_go(int sync, struct vmm_fork_go *go, int tasks[VMM_FORK_TASKS]
 			     .msg_control = control.buf,
 			     .msg_controllen = sizeof(control.buf)};
 	const struct cmsghdr *c;
+	size_t got = 0;
 	ssize_t n;
 
 	do
 		n = recvmsg(sync, &msg, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	for (int i = 0; i < VMM_FORK_TASKS; i++)
-		tasks[i] = -1;
 	c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(tasks, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-	if (n != (ssize_t)sizeof(*go) || go->filter_len == 0 || go->filter_len > VMM_FORK_FILTER ||
+		memcpy(fds, CMSG_DATA(c), got = c->cmsg_len - CMSG_LEN(0));
+	if (n != (ssize_t)sizeof(*go) || go->tasks > VMM_FORK_TASKS ||
+	    go->layers > VMM_FORK_LAYERS || got != (go->tasks + 2 * go->layers) * sizeof(*fds) ||
+	    go->filter_len == 0 || go->filter_len > VMM_FORK_FILTER ||
 	    !memchr(go->id, '\0', sizeof(go->id)) ||
 	    !memchr(go->directory, '\0', sizeof(go->directory)))
 		_exit(EXIT_FAILURE);
@@ -458,7 +461,8 @@ static void enter(int sync, const struct vmm_fork_go *go)
 		give_up(sync, "session");
 	if (!take_name(go->id))
 		give_up(sync, "name");
-	if (!drop_rights(go->uid))
+	/* A change of uid takes its own /proc away from it, which an exec would give back. */
+	if (!drop_rights(go->uid) || prctl(PR_SET_DUMPABLE, 1) < 0)
 		give_up(sync, "uid");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) < 0)
@@ -466,13 +470,12 @@ static void enter(int sync, const struct vmm_fork_go *go)
 }
 
 /* The library's own parts, with nothing of the parent's connections. */
-static bool own_parts(struct vmm *vmm, uint64_t deadline_ms)
+static bool own_parts(struct vmm *vmm, uint64_t deadline_ms, bool another_guest)
 {
 	/* Closed before anything is taken out of it: the parent has the same set. */
 	loop_close(&vmm->loop);
-	if (loop_init(&vmm->loop) < 0 ||
-	    loop_add(&vmm->loop, &vmm->wake, EPOLLIN | EPOLLET) < 0 ||
-	    vsock_dev_forked(vmm->dev) < 0)
+	if (loop_init(&vmm->loop) < 0 || loop_add(&vmm->loop, &vmm->wake, EPOLLIN | EPOLLET) < 0 ||
+	    vsock_dev_forked(vmm->dev, another_guest) < 0)
 		return false;
 	vmm_ctl_close(&vmm->ctl);
 	vmm_deadline_close(&vmm->deadline);
@@ -484,15 +487,15 @@ static bool own_parts(struct vmm *vmm, uint64_t deadline_ms)
 static void be_child(struct vmm *vmm, const int fds[VMM_FORK_FDS], unsigned threads)
 {
 	static struct vmm_fork_go go;
-	int sync = fds[VMM_FORK_SYNC], tasks[VMM_FORK_TASKS];
+	int sync = fds[VMM_FORK_SYNC], with[GO_FDS];
 
 	prctl(PR_SET_NAME, PROCESS_NAME); /* of the process now, not of a thread */
 	*(pid_t *)(void *)((char *)(uintptr_t)pthread_self() + world.tid_offset) = gettid();
 	if (!say(sync, 0, "born"))
 		_exit(EXIT_FAILURE);
-	await_go(sync, &go, tasks);
-	for (int i = 0; i < VMM_FORK_TASKS; i++)
-		if (tasks[i] >= 0 && (write(tasks[i], "0", 1) != 1 || close(tasks[i]) < 0))
+	await_go(sync, &go, with);
+	for (unsigned i = 0; i < go.tasks; i++)
+		if (write(with[i], "0", 1) != 1 || close(with[i]) < 0)
 			give_up(sync, "cgroup");
 	if (!swap_fds(vmm, fds))
 		give_up(sync, "descriptors");
@@ -500,8 +503,10 @@ static void be_child(struct vmm *vmm, const int fds[VMM_FORK_FDS], unsigned thre
 	if (!start_threads(threads))
 		give_up(sync, "threads");
 	/* They run, and may allocate again; the lock, which is held, keeps them out of here. */
-	if (!own_parts(vmm, go.deadline_ms))
+	if (!own_parts(vmm, go.deadline_ms, go.reload))
 		give_up(sync, "parts");
+	if (go.reload && vmm_reload(&vmm->ram, with + go.tasks, go.layers) < 0)
+		give_up(sync, "memory");
 	world.prepared = false; /* the records are read by the threads yet */
 	if (!say(sync, 0, "done"))
 		_exit(EXIT_FAILURE);

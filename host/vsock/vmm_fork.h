@@ -52,18 +52,21 @@ struct vmm_fork_said {
 };
 
 /*
- * launcher -> child, once its uid is mapped and all is mounted. With up to VMM_FORK_TASKS descriptors of cgroups' task files, to
- * each of which it writes "0".
+ * launcher -> child, once its uid is mapped and all is mounted. With descriptors of tasks cgroups' task files, to each of which
+ * it writes "0", and of the layers, if its memory is to be that of another image (vmm_reload): data, extents, data, ...
  */
-#define VMM_FORK_TASKS 4
+#define VMM_FORK_TASKS	4
+#define VMM_FORK_LAYERS 32
 struct vmm_fork_go {
 	uint32_t uid;
 	uint32_t max_threads;
 	uint32_t filter_len;
-	uint32_t unused;
+	uint32_t tasks;
+	uint32_t reload; /* bool */
+	uint32_t layers;
 	uint64_t deadline_ms;
-	char id[VMM_FORK_ID];  /* its own */
-	char directory[16];    /* where its dial socket is, from now on its current directory */
+	char id[VMM_FORK_ID]; /* its own */
+	char directory[16];   /* where its dial socket is, from now on its current directory */
 	struct sock_filter filter[VMM_FORK_FILTER];
 };
 

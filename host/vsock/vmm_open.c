@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * open(), mmap() and madvise() of the whole process. The first two are for the memory of a VM that is restored.
+ * open(), mmap(), madvise() and close() of the whole process. The first two are for the memory of a VM that is restored, close()
+ * for that of one which is reloaded (vmm_reload.h).
  *
  * QEMU 7.2 opens a memory-backend-file's path O_RDWR even with share=off. Whoever escapes into a
  * VMM could then write to the file that its sibling VMs map. So open() and its relatives answer
@@ -21,6 +22,7 @@
 
 #include "host/vsock/vmm_fork.h"
 #include "host/vsock/vmm_ram.h"
+#include "host/vsock/vmm_reload.h"
 
 #define HUGE_PAGE (2u << 20)
 
@@ -121,6 +123,12 @@ void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
 void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t offset)
 {
 	return do_mmap(addr, len, prot, flags, fd, offset);
+}
+
+int close(int fd)
+{
+	vmm_reload_closing();
+	return (int)syscall(SYS_close, fd);
 }
 
 int madvise(void *addr, size_t len, int advice)

@@ -22,15 +22,14 @@ void vmm_ram_attach(struct vmm_ram *ram)
 
 int vmm_ram_init(struct vmm_ram *ram, uint64_t size, int base_fd, int layer_fd, unsigned layers)
 {
-	*ram = (struct vmm_ram){.base_fd = base_fd,
-				.opened_fd = -1,
-				.layer_fd = layer_fd,
-				.layers = layers};
+	*ram = (struct vmm_ram){.base_fd = base_fd, .opened_fd = -1, .layers = layers};
 	if (size % VMM_RAM_PAGE || layers > VMM_RAM_MAX_LAYERS || (base_fd >= 0 && !size)) {
 		vmm_log("RAM of %llu bytes with %u layers is out of range",
 			(unsigned long long)size, layers);
 		return -1;
 	}
+	for (unsigned i = 0; i < 2 * layers; i++)
+		ram->layer_fds[i] = layer_fd + (int)i;
 	ram->size = size;
 	ram->granule = VMM_RAM_MIN_GRANULE;
 	while (size / ram->granule >= VMM_RAM_GRANULES)
@@ -46,16 +45,16 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-static void close_layers(struct vmm_ram *ram)
+void vmm_ram_close_layers(struct vmm_ram *ram)
 {
 	for (unsigned i = 0; i < 2 * ram->layers; i++)
-		close(ram->layer_fd + (int)i);
+		close(ram->layer_fds[i]);
 	ram->layers = 0;
 }
 
 void vmm_ram_close(struct vmm_ram *ram)
 {
-	close_layers(ram);
+	vmm_ram_close_layers(ram);
 	close_fd(&ram->base_fd);
 }
 
@@ -102,9 +101,9 @@ static void own(struct vmm_ram *ram, const struct vmm_extent *e, unsigned layer)
 }
 
 /* Read and check one layer's extents, and enter them in the table of owners. */
-static int take_layer(struct vmm_ram *ram, unsigned layer)
+int vmm_ram_take_layer(struct vmm_ram *ram, unsigned layer)
 {
-	int data_fd = ram->layer_fd + 2 * (int)layer, extents_fd = data_fd + 1;
+	int data_fd = ram->layer_fds[2 * layer], extents_fd = ram->layer_fds[2 * layer + 1];
 	struct vmm_extent *extents;
 	struct stat data, table;
 	uint64_t from = 0;
@@ -135,11 +134,16 @@ static int take_layer(struct vmm_ram *ram, unsigned layer)
 	return r;
 }
 
+int vmm_ram_owner_fd(const struct vmm_ram *ram, size_t granule)
+{
+	return ram->owner[granule] ? ram->layer_fds[2 * (ram->owner[granule] - 1)] : ram->base_fd;
+}
+
 /* Map count granules from first on from their owner. */
-static int map_run(const struct vmm_ram *ram, size_t first, size_t count)
+int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count)
 {
 	uint64_t offset = first * ram->granule, length = count * ram->granule;
-	int fd = ram->layer_fd + 2 * (ram->owner[first] - 1);
+	int fd = vmm_ram_owner_fd(ram, first);
 
 	if (length > ram->size - offset)
 		length = ram->size - offset;
@@ -155,12 +159,12 @@ static int map_layers(struct vmm_ram *ram)
 	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
 
 	for (unsigned i = 0; i < ram->layers; i++)
-		if (take_layer(ram, i) < 0)
+		if (vmm_ram_take_layer(ram, i) < 0)
 			return -1;
 	for (size_t at = 0; at < granules; at = end) {
 		for (end = at + 1; end < granules && ram->owner[end] == ram->owner[at];)
 			end++;
-		if (ram->owner[at] && map_run(ram, at, end - at) < 0)
+		if (ram->owner[at] && vmm_ram_map(ram, at, end - at) < 0)
 			return -1;
 	}
 	return 0;
@@ -179,6 +183,6 @@ int vmm_ram_mapped(void *p, size_t len, int fd)
 		ram->base = NULL;
 		return -1;
 	}
-	close_layers(ram);
+	vmm_ram_close_layers(ram);
 	return 0;
 }

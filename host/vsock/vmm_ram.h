@@ -36,8 +36,9 @@ struct vmm_ram {
 	int base_fd;	  /* restored: the base; -1: booted */
 	char path[40];	  /* the base's name on QEMU's command line */
 	int opened_fd;	  /* what the open of path gave; -1: not opened yet */
-	int layer_fd;	  /* the first of 2 * layers descriptors: data, extents, data, ... */
 	unsigned layers;
+	int layer_fds
+		[2 * VMM_RAM_MAX_LAYERS]; /* data, extents, data, ...; open until they are mapped */
 	uint8_t owner[VMM_RAM_GRANULES]; /* layer + 1 that a granule was mapped from; 0: the base */
 };
 
@@ -58,5 +59,11 @@ int vmm_ram_open(const char *path);
 /* QEMU mapped len bytes of fd at p. 0, or -1 with errno when it was the base and its layers could
    not be mapped. */
 int vmm_ram_mapped(void *p, size_t len, int fd);
+
+/* The parts of that, for vmm_reload.c: check a layer's extents and enter them as owners; a granule's file; map granules from it. */
+int vmm_ram_take_layer(struct vmm_ram *ram, unsigned layer);
+int vmm_ram_owner_fd(const struct vmm_ram *ram, size_t granule);
+int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count);
+void vmm_ram_close_layers(struct vmm_ram *ram);
 
 #endif

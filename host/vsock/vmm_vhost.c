@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "host/vsock/vmm.h"
+#include "host/vsock/vmm_reload.h"
 
 static struct vmm *active;
 
@@ -173,8 +174,10 @@ static int set_running(struct vmm *vmm, void *arg)
 {
 	const int *run = arg;
 
-	if (*run)
+	if (*run) {
 		vmm_capture_spoil(&vmm->capture);
+		vmm_reload_over();
+	}
 	return vsock_dev_run(vmm->dev, *run != 0);
 }
 
