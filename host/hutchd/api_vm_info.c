@@ -67,6 +67,7 @@ static void put_details(struct mp_buf *b, const struct vm *vm)
 	mp_kv_text(b, "parent", r->parent);
 	mp_kv_uint(b, "layers", r->layers);
 	mp_kv_bool(b, "secrets", r->secrets);
+	mp_kv_bool(b, "zygote", r->zygote);
 	mp_kv_str(b, "vmm", launcher_driver(vm->b->launcher));
 	mp_kv_str(b, "vmm_version", r->vmm_version);
 	mp_kv_str(b, "accel", vmm_accel_name(r->accel));

@@ -298,8 +298,8 @@ static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_
 	struct vmm_restore restore;
 	struct image_fds fds;
 
+	boot->vm->r.zygote = boot->forked = zygote != NULL;
 	if (zygote) {
-		boot->forked = true;
 		config->fork_of = zygote->vmm;
 		/* With memory and devices of the zygote, it is the next generation of that one. */
 		if (!reload)

@@ -88,6 +88,7 @@ static const struct json_member members[] = {
 	LATER(BOOL, shared),
 	LATER(U32, share_gid),
 	LATER(TEXT, machine_id),
+	LATER(BOOL, zygote),
 	LATER(U32, start),
 	LATER(U32, disk_mib),
 	LATER(U32, disk_first),

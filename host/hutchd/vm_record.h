@@ -81,6 +81,7 @@ struct vm_record {
 	char agent_boot_id[HUTCH_UUID_LEN + 1];
 	uint64_t generation;
 	char machine_id[33]; /* as its agent was given it; empty: not kept */
+	bool zygote;	     /* its VMM's process is a zygote's fork */
 	uint32_t start;	     /* of its VMM, in the run directory: vmm_config */
 	struct vm_idle idle; /* 0: never */
 	uint64_t asleep_ms;  /* paused or parked: unix time */

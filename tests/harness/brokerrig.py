@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -191,6 +192,20 @@ class BrokerRig:
     def snapshot_template(self) -> Dict[str, Any]:
         """Boots `base` and keeps the snapshot that its VMs are restored from; what is told of the template."""
         return self.client.call("template.snapshot", {"name": "base", "timeout_ms": 120000}, timeout_seconds=180)
+
+    def zygote(self) -> int:
+        """The pid of the zygote of `base`, which gets a snapshot if it has none, and is used, so that there is one."""
+        templates = self.client.call("template.list")["templates"]
+        if not any(t["name"] == "base" and "snapshot" in t for t in templates):
+            self.snapshot_template()
+        self.create().kill()
+
+        def found() -> List[str]:
+            ids = re.findall(r"vm (\S+): is the zygote of template base", self.log_text())
+            return [id for id in ids if (self.state / "vm" / id).is_dir()]
+
+        procs.eventually(found, 60, "the zygote of base")
+        return int((self.state / "vm" / found()[-1] / "vmm.pid").read_text().split()[0])
 
     def clear(self) -> None:
         """Ends all VMs and deletes all named snapshots."""

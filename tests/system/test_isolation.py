@@ -101,6 +101,42 @@ def test_a_vmm_as_the_host_sees_it():
         assert not procs.alive(pid)
 
 
+@pytest.mark.slow
+@pytest.mark.limit(150)
+def test_a_zygote_and_its_forks_as_the_host_sees_them():
+    """A fork has all that a VMM of its own has, uid and namespaces too, and nothing open of its zygote's; the zygote has no right."""
+    if os.geteuid() != 0:
+        pytest.fail("needs root")
+    with BrokerRig(fake=False, templates=images.base_templates(), args=["--accel", "tcg"]) as rig:
+        zygote = rig.zygote()
+        s = status(zygote)
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(s[kind][0], 16) == 0, kind
+        assert s["NoNewPrivs"] == ["1"] and s["Seccomp"] == ["2"] and s["Groups"] == []
+        sandboxes = [rig.create() for _ in range(3)]
+        pids = [sandbox.info().pid for sandbox in sandboxes]
+        assert all(sandbox.info().raw["zygote"] for sandbox in sandboxes)
+        views = [jailed_view(pid) for pid in pids]
+        uids = {int(s["Uid"][0]), *(view["uid"] for view in views)}
+        assert len(uids) == 4 and all(1900000000 < uid <= 1900065535 for uid in uids), uids
+        for name in ("mnt", "pid", "user", "ipc", "uts"):
+            assert len({namespace(pid, name) for pid in [zygote, *pids]}) == 4, name
+        for sandbox, pid in zip(sandboxes, pids):
+            rundir = rig.state / "vm" / sandbox.id
+            assert f"HUTCH_VM={sandbox.id}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            assert sandbox.id in procs.command_line(pid)
+            assert [name for name in os.listdir(f"/proc/{pid}/root/proc") if name.isdigit()] == ["1"]
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                target = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if target.endswith(".log"):
+                    assert target in (str(rundir / "vmm.log"), str(rundir / "console.log")), target
+        held = [{os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()} for pid in (zygote, *pids)]
+        sockets = [{name for name in names if name.startswith("socket:")} for names in held]
+        assert len(set().union(*sockets)) == sum(map(len, sockets)), sockets
+        os.kill(zygote, signal.SIGKILL)
+        assert [sandbox.exec("echo ok").stdout for sandbox in sandboxes] == ["ok\n"] * 3
+
+
 def test_required_isolation_that_is_not_there():
     """--require-isolation refuses to run with less, and says what there is."""
     rig = BrokerRig(start=False, args=["--require-isolation", "seccomp"])  # the test driver has none
