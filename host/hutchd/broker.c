@@ -245,6 +245,7 @@ static void tear_down(struct broker *b)
 	b->stopping = true;
 	while (!TAILQ_EMPTY(&b->clients))
 		client_close(TAILQ_FIRST(&b->clients));
+	zygotes_forget(b);
 	for (vm = TAILQ_FIRST(&b->vms); vm; vm = next) {
 		next = TAILQ_NEXT(vm, next);
 		vm_free(vm);
@@ -260,7 +261,6 @@ static void tear_down(struct broker *b)
 		launcher_destroy(b->launcher);
 	claim_release(&b->claim);
 	if (b->loop.base) {
-		zygotes_free(b);
 		warm_pools_free(b);
 		vm_ttl_free(b);
 		event_del(&b->sigterm);

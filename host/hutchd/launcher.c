@@ -391,7 +391,11 @@ struct launch_job *launcher_submit(struct launcher *l, const struct launch_reque
 	struct launch_job *job;
 
 	if (l->sock < 0) {
-		l->start_failed |= req->op == LAUNCH_SPAWN;
+		/* It may have been told already, while this start was on its way here. */
+		if (req->op == LAUNCH_SPAWN && !l->start_failed) {
+			l->start_failed = true;
+			event_active(l->lost_soon, EV_TIMEOUT, 1);
+		}
 		errno = EPIPE;
 		return NULL;
 	}

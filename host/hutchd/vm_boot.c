@@ -292,9 +292,7 @@ static struct vmm *start_with_disk(struct vm_boot *boot, struct vmm_config *conf
 static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_error *err)
 {
 	bool reload = false;
-	struct vm *zygote = boot->wakes || boot->restores
-				    ? NULL
-				    : zygote_for(boot->vm, &boot->origin, &reload);
+	struct vm *zygote = boot->restores ? NULL : zygote_for(boot->vm, &boot->origin, &reload);
 	struct vmm_restore restore;
 	struct image_fds fds;
 

@@ -69,7 +69,7 @@ static void start_again(struct vm_boot *boot)
 	hello_close(&boot->port);
 	vm_forget_vmm(vm);
 	vm_next_start(vm);
-	if (vm->state != VM_STARTING)
+	if (!boot->wakes && vm->state != VM_STARTING)
 		vm_state_set(&vm->state, VM_STARTING, vm->object);
 	if (vm_save(vm) < 0)
 		vm_boot_fail(boot, HUTCH_E_IO, errno, "its record cannot be written");
@@ -97,7 +97,8 @@ bool vm_boot_unforked(struct vm *vm, const char *why)
 	boot->forked = false;
 	boot->restores = true;
 	zygote_failed(vm->b, vm, why);
-	vm->r.generation = boot->origin.im->generation + 1;
+	if (!boot->wakes)
+		vm->r.generation = boot->origin.im->generation + 1;
 	start_again(boot);
 	return true;
 }

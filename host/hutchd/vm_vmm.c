@@ -62,6 +62,8 @@ static void on_up(void *arg, const char *version, uint64_t spawn_us, uint64_t qm
 /* Of one that was to be parked, or was woken and did not come up. */
 static void on_parked_gone(struct vm *vm, const struct hutch_error *err)
 {
+	if (vm_boot_unforked(vm, err->message))
+		return;
 	if (vm->boot)
 		vm_boot_failed(vm, err);
 	else

@@ -187,6 +187,7 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
 		fail(z, err.message);
 		return;
 	}
+	log_info(z->vm->object, "is to be the zygote of template %s", z->template_name);
 	z->waiter = (struct vm_waiter){.for_ready = true, .done = on_running};
 	vm_wait(z->vm, &z->waiter);
 }
@@ -315,12 +316,12 @@ void zygotes_renew(struct broker *b)
 	}
 }
 
-void zygotes_free(struct broker *b)
+void zygotes_forget(struct broker *b)
 {
 	struct zygote *z;
 
 	while ((z = TAILQ_FIRST(&b->zygotes))) {
-		z->vm = NULL; /* gone with all VMs */
+		let_go(z);
 		retire(z, "");
 	}
 }

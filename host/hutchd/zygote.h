@@ -37,6 +37,7 @@ void zygote_failed(struct broker *b, const struct vm *vm, const char *why);
 void zygote_lost(struct vm *vm);
 /* Every now and then: leases, and those that nobody needs any more. */
 void zygotes_renew(struct broker *b);
-void zygotes_free(struct broker *b);
+/* The broker ends: all VMs are about to be freed. */
+void zygotes_forget(struct broker *b);
 
 #endif
