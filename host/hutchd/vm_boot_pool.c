@@ -6,26 +6,18 @@
 #include "host/hutchd/vm_boot_priv.h"
 #include "host/hutchd/warm_pool.h"
 
-/* A VM of a pool waits from here on, stopped, without a deadline but its lease. */
-static void on_stopped(void *arg, const struct hutch_error *err)
+/*
+ * A VM of a pool waits from here on, without a deadline but its lease. It is not stopped: its users' processes are frozen, its
+ * agent is held, and an idle guest costs less than letting it go on would cost whoever takes it.
+ */
+static void rest(struct vm_boot *boot)
 {
-	struct vm *vm = arg;
+	struct vm *vm = boot->vm;
 
-	if (!vm->boot)
-		return;
-	if (err) {
-		vm_boot_fail_err(vm->boot, err);
-		return;
-	}
-	event_del(&vm->boot->deadline);
-	vm_boot_stage(vm->boot, "pool");
+	guest_pool_shut(&vm->pool);
+	event_del(&boot->deadline);
+	vm_boot_stage(boot, "pool");
 	warm_pool_ready(vm);
-}
-
-static void stop(struct vm_boot *boot)
-{
-	guest_pool_shut(&boot->vm->pool);
-	vmm_stop(boot->vm->vmm, on_stopped, boot->vm);
 }
 
 static void on_ahead(struct guest_waiter *w, struct guest_link *g)
@@ -33,7 +25,7 @@ static void on_ahead(struct guest_waiter *w, struct guest_link *g)
 	struct vm_boot *boot = container_of(w, struct vm_boot, ahead);
 
 	guest_link_move(g, &boot->vm->pool.idle);
-	stop(boot);
+	rest(boot);
 }
 
 /* Then its first call connects. */
@@ -43,7 +35,7 @@ static void on_no_ahead(struct guest_waiter *w, const struct hutch_error *err)
 
 	log_debug(boot->vm->object, "no connection ahead: %s", err->message);
 	if (boot->vm->boot == boot)
-		stop(boot);
+		rest(boot);
 }
 
 static void connect_ahead(struct vm_boot *boot)
@@ -81,15 +73,6 @@ void vm_boot_warm(struct vm_boot *boot)
 		vm_boot_fail(boot, HUTCH_E_INTERNAL, ENOMEM, "out of memory");
 }
 
-static void on_cont(void *arg, const struct hutch_error *err)
-{
-	struct vm *vm = arg;
-
-	if (err && vm->boot)
-		vm_boot_fail_err(vm->boot, err);
-}
-
-/* The identity is on its way before the guest goes on, and waits for it in the socket. */
 void vm_boot_give(struct vm *vm, uint64_t timeout_ms)
 {
 	struct vm_boot *boot = vm->boot;
@@ -97,6 +80,5 @@ void vm_boot_give(struct vm *vm, uint64_t timeout_ms)
 	boot->begun_us = boot->hello_us = clock_us();
 	boot->timeout_ms = timeout_ms;
 	loop_timer(&boot->deadline, timeout_ms);
-	vmm_cont(vm->vmm, on_cont, vm);
 	vm_boot_identity(boot);
 }

@@ -63,6 +63,7 @@ static void failed(struct warm_pool *p, const char *why)
 	refill_after(p, p->pause_ms);
 }
 
+/* NULL with err; or without, when it is too early. */
 static struct vm *start_one(struct warm_pool *p, struct hutch_error *err)
 {
 	struct vm_origin origin = VM_ORIGIN_NONE;
@@ -81,7 +82,13 @@ static struct vm *start_one(struct warm_pool *p, struct hutch_error *err)
 		return NULL;
 	origin.of_template = true;
 	origin.im = template_snapshot_open(p->b, p->template_name, &origin.dirfd, err);
-	return origin.im ? vm_make(p->b, &spec, &origin, err) : NULL;
+	if (!origin.im)
+		return NULL;
+	if (zygote_is_coming(p->b, &tpl, origin.im)) {
+		vm_origin_free(&origin);
+		return NULL;
+	}
+	return vm_make(p->b, &spec, &origin, err);
 }
 
 static void on_refill(evutil_socket_t fd, short what, void *arg)
@@ -96,8 +103,10 @@ static void on_refill(evutil_socket_t fd, short what, void *arg)
 	hutch_error_clear(&err);
 	if (start_one(p, &err))
 		p->starting++;
-	else
+	else if (err.kind)
 		failed(p, err.message);
+	else
+		refill_after(p, POOL_REFILL_MS);
 }
 
 void warm_pool_ready(struct vm *vm)

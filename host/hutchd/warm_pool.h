@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools: VMs of a template that were restored, said hello, ran what a first call would run (agent.warm), and were stopped. Taking
- * one is to let it go on and give it its identity, which takes about a millisecond.
+ * Pools: VMs of a template that were restored, or forked off its zygote, said hello, ran what a first call would run (agent.warm), and wait. Taking
+ * one is to give it its identity, which takes about a millisecond.
  *
  * Nobody sees them before that; they belong to no user, have no identity, and live on a lease: their dead-man's timer is
  * renewed, so that they end soon after a broker that does not come back. The next broker ends those it finds.
  *
- * Filled one at a time, a moment after one was taken, so that whoever took it has the CPU; a failure is followed by a pause that
+ * Filled, where there can be a zygote, once there is one; one at a time, a moment after one was taken, so that whoever took it has the CPU; a failure is followed by a pause that
  * doubles from 1 to 60 s. A VM of another snapshot than the template has now is not given out.
  */
 #ifndef HUTCH_HOST_WARM_POOL_H

@@ -31,6 +31,7 @@ struct zygote {
 	struct vm_waiter waiter;
 	struct guest_call *warm;
 	bool rehearsed, ready;
+	bool failed; /* once at least */
 	uint64_t used_ms;
 	struct event start;
 };
@@ -85,6 +86,7 @@ static void fail(struct zygote *z, const char *why)
 
 	log_warn("broker", "template %s has no zygote: %s", z->template_name, why);
 	let_go(z);
+	z->failed = true;
 	loop_timer(&z->start, ZYGOTE_PAUSE_MS);
 	if (vm)
 		vm_end(vm, "it failed as a zygote");
@@ -208,20 +210,34 @@ static bool make_room(struct broker *b)
 	return true;
 }
 
-static void want(struct broker *b, const char *template_name, uint64_t made_ms)
+static struct zygote *want(struct broker *b, const struct image *im, uint32_t wait_ms)
 {
 	struct zygote *z = make_room(b) ? calloc(1, sizeof(*z)) : NULL;
 
 	if (!z)
-		return;
+		return NULL;
 	z->b = b;
-	snprintf(z->template_name, sizeof(z->template_name), "%s", template_name);
-	z->made_ms = made_ms;
+	snprintf(z->template_name, sizeof(z->template_name), "%s", im->template_name);
+	z->made_ms = im->created_ms;
 	z->used_ms = now_ms();
 	event_assign(&z->start, b->loop.base, -1, 0, on_start, z);
-	loop_timer(&z->start, ZYGOTE_WAIT_MS);
+	loop_timer(&z->start, wait_ms);
 	TAILQ_INSERT_TAIL(&b->zygotes, z, next);
 	b->zygote_count++;
+	return z;
+}
+
+bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im)
+{
+	struct zygote *z = find(b, im->template_name);
+
+	if (b->config->zygotes == 0 || tpl->disk_mib ||
+	    launcher_jail(b->launcher)->level != JAIL_UID ||
+	    accel_status(b->accel).verdict != ACCEL_TCG)
+		return false;
+	if (!z)
+		z = want(b, im, 0);
+	return z && !z->ready && !z->failed && z->made_ms == im->created_ms;
 }
 
 /* Does o lie over the file that z's VM was restored from? */
@@ -276,7 +292,7 @@ struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload)
 		z = NULL;
 	}
 	if (!z && o->of_template)
-		want(b, o->im->template_name, o->im->created_ms);
+		want(b, o->im, ZYGOTE_WAIT_MS);
 	if (!z || !z->ready || (!o->of_template && !can_reload(z, o)))
 		return NULL;
 	*reload = !o->of_template;

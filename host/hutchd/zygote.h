@@ -31,6 +31,8 @@ struct zygote;
  * of use. *reload: o is not what the zygote was restored from, but layers over the same base, which the fork is to have instead.
  */
 struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload);
+/* There is none of this snapshot, but there will be in a moment: begun now, if it was not. */
+bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im);
 /* It could not be forked off it: that zygote is ended. */
 void zygote_failed(struct broker *b, const struct vm *vm, const char *why);
 /* A zygote's VM ends, whatever the cause. */
