@@ -42,14 +42,12 @@
 	"console=ttyS0 quiet panic=-1 reboot=t nowatchdog " \
 	"sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=60"
 /* Unknown to the kernel, which hands it on in init's environment. */
-#define ROOT_PARAMETER	" hutch_root=/dev/"
-#define DISK_PARAMETER	" hutch_disk=/dev/"
-#define ONLY		"vda"
-#define FIRST_OF_TWO	"vda"
-#define SECOND_OF_TWO	"vdb"
-#define VERSION_MS	5000
-#define ZYGOTE_SANDBOX	"on,obsolete=deny,resourcecontrol=deny"
-#define PARTING_SANDBOX ",elevateprivileges=deny,spawn=deny"
+#define ROOT_PARAMETER " hutch_root=/dev/"
+#define DISK_PARAMETER " hutch_disk=/dev/"
+#define ONLY	       "vda"
+#define FIRST_OF_TWO   "vda"
+#define SECOND_OF_TWO  "vdb"
+#define VERSION_MS     5000
 
 static void add(struct qemu_args *a, const char *text)
 {
@@ -257,7 +255,8 @@ int qemu_build_args(struct qemu_args *out, const char *qemu, const struct launch
 	add(out, "-display");
 	add(out, "none");
 	add(out, "-sandbox");
-	add(out, req->flags & LAUNCH_ZYGOTE ? ZYGOTE_SANDBOX : ZYGOTE_SANDBOX PARTING_SANDBOX);
+	addf(out, "on,obsolete=deny%s,resourcecontrol=deny",
+	     req->flags & LAUNCH_ZYGOTE ? "" : ",elevateprivileges=deny,spawn=deny");
 	add_machine(out, req);
 	add_devices(out, req);
 	if (req->flags & LAUNCH_RESTORE)

@@ -80,6 +80,18 @@ START_TEST(a_tcg_vm)
 }
 END_TEST
 
+/* It has to be able to make a process; its children have a filter of ours instead. */
+START_TEST(a_zygote)
+{
+	struct launch_spawn r = good();
+	struct qemu_args a;
+
+	r.flags |= LAUNCH_ZYGOTE | LAUNCH_RESTORE;
+	ck_assert_int_eq(qemu_build_args(&a, "qemu", &r, 0), 0);
+	ck_assert_str_eq(value_of(&a, "-sandbox", 0), "on,obsolete=deny,resourcecontrol=deny");
+}
+END_TEST
+
 START_TEST(a_vm_with_a_root_disk)
 {
 	struct launch_spawn r = good();
@@ -270,6 +282,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, rig_make, rig_remove);
 	tcase_set_timeout(tc, 30);
 	tcase_add_test(tc, a_tcg_vm);
+	tcase_add_test(tc, a_zygote);
 	tcase_add_test(tc, a_vm_with_a_root_disk);
 	tcase_add_test(tc, a_vm_with_a_writable_disk);
 	tcase_add_test(tc, overlays_lie_where_they_are_said_to);

@@ -25,8 +25,8 @@ struct {
 } tb_ctx;
 
 void tb_flush(void);
-__asm__(".text\n.globl tb_flush\n.type tb_flush, @function\n"
-	"tb_flush: nop\n mov tb_ctx+72(%rip), %edx\n ret\n.size tb_flush, .-tb_flush\n");
+__asm__(".pushsection .text\n.globl tb_flush\n.type tb_flush, @function\n"
+	"tb_flush: nop\n mov tb_ctx+72(%rip), %edx\n ret\n.size tb_flush, .-tb_flush\n.popsection\n");
 
 static uint8_t *ram;
 static uint8_t told[SIZE / PAGE];
