@@ -31,7 +31,7 @@ struct zygote {
 	struct vm_waiter waiter;
 	struct guest_call *warm;
 	bool rehearsed, ready;
-	bool failed; /* once at least */
+	unsigned failures;
 	uint64_t used_ms;
 	struct event start;
 };
@@ -79,15 +79,15 @@ static void retire(struct zygote *z, const char *why)
 		vm_end(vm, why);
 }
 
-/* No other is made for a while: the template works without. */
+/* No other is made for a while, or for good: the template works without. */
 static void fail(struct zygote *z, const char *why)
 {
 	struct vm *vm = z->vm;
 
 	log_warn("broker", "template %s has no zygote: %s", z->template_name, why);
 	let_go(z);
-	z->failed = true;
-	loop_timer(&z->start, ZYGOTE_PAUSE_MS);
+	if (++z->failures < ZYGOTE_FAILURES)
+		loop_timer(&z->start, ZYGOTE_PAUSE_MS);
 	if (vm)
 		vm_end(vm, "it failed as a zygote");
 }
@@ -237,7 +237,7 @@ bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct
 		return false;
 	if (!z)
 		z = want(b, im, 0);
-	return z && !z->ready && !z->failed && z->made_ms == im->created_ms;
+	return z && !z->ready && !z->failures && z->made_ms == im->created_ms;
 }
 
 /* Does o lie over the file that z's VM was restored from? */
@@ -325,7 +325,7 @@ void zygotes_renew(struct broker *b)
 
 	for (z = TAILQ_FIRST(&b->zygotes); z; z = next) {
 		next = TAILQ_NEXT(z, next);
-		if (now_ms() - z->used_ms > ZYGOTE_IDLE_MS)
+		if (z->failures < ZYGOTE_FAILURES && now_ms() - z->used_ms > ZYGOTE_IDLE_MS)
 			retire(z, "no VM of its template was asked for");
 		else if (z->ready)
 			vmm_renew(z->vm->vmm, ZYGOTE_LEASE_MS);

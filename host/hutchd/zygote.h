@@ -23,6 +23,8 @@
 	(64u << 20)	       /* bytes of layers: comparing more takes longer than it saves */
 #define ZYGOTE_QEMU	"7.2." /* the one whose functions a reload knows */
 #define ZYGOTE_PAUSE_MS 60000u /* after a failure */
+#define ZYGOTE_FAILURES \
+	3u /* of one template: then no more are made until the broker is started again */
 
 struct zygote;
 
