@@ -187,7 +187,7 @@ static int bring_up(struct birth *b)
 
 static int be_born(struct birth *b, const int *fds)
 {
-	pid_t pid, again;
+	pid_t pid = 0, again = 0;
 
 	if (ask(b, fds) < 0 || hear(b, &pid) < 0 || meet(b, pid) < 0 || bring_up(b) < 0 ||
 	    hear(b, &again) < 0)

@@ -318,6 +318,7 @@ static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_
 	boot->vm->vmm = start_with_disk(boot, config, &fds, err);
 	if (config->restore)
 		image_close(&fds);
+	config->restore = NULL;
 }
 
 /* The VMM inherits the image's descriptors: they are open only during its start. */

@@ -487,7 +487,7 @@ static bool own_parts(struct vmm *vmm, uint64_t deadline_ms, bool another_guest)
 static void be_child(struct vmm *vmm, const int fds[VMM_FORK_FDS], unsigned threads)
 {
 	static struct vmm_fork_go go;
-	int sync = fds[VMM_FORK_SYNC], with[GO_FDS];
+	int sync = fds[VMM_FORK_SYNC], with[GO_FDS] = {0};
 
 	prctl(PR_SET_NAME, PROCESS_NAME); /* of the process now, not of a thread */
 	*(pid_t *)(void *)((char *)(uintptr_t)pthread_self() + world.tid_offset) = gettid();

@@ -27,7 +27,7 @@ static struct {
 	uint64_t (*ram_addr)(void *host);
 	bool (*yank_register)(const struct yank_instance *instance, void **errp);
 	atomic_uint *flushes;
-	atomic_bool pending; /* from the reload until it runs */
+	atomic_bool pending;		   /* from the reload until it runs */
 	uint8_t changed[VMM_RAM_GRANULES]; /* it may not be what it is to be */
 } qemu;
 
