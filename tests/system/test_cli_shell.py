@@ -158,10 +158,11 @@ def test_stdin_that_is_no_terminal(rig, vm):
 
 
 def test_exec_tty_without_input(rig, vm):
-    with open_terminal(rig, "exec", "--tty", vm, "sh", "-c", "tty; sleep 100") as t:
+    with open_terminal(rig, "exec", "--tty", vm, "sh", "-c", "tty; exec sleep 100") as t:
         t.expect("/dev/pts/")
         assert not t.is_raw()
-        t.send(b"\x03")  # our own terminal makes it a SIGINT, and hutch passes that on
+        # our own terminal makes it a SIGINT, and hutch passes that on; the shell has no child that could miss it between vfork(2) and execve(2)
+        t.send(b"\x03")
         assert t.wait() == 130
 
 
@@ -318,7 +319,7 @@ def test_exec_detached(rig, vm):
 
 
 def test_attach_to_pipes(rig, vm):
-    id = cli(rig, "exec", "-d", vm, "sh", "-c", "echo one; sleep 100").stdout.decode().strip()
+    id = cli(rig, "exec", "-d", vm, "sh", "-c", "echo one; exec sleep 100").stdout.decode().strip()
     p = subprocess.Popen(hutch("attach", vm, id), env={**os.environ, **socket_env(rig.socket)}, stdout=subprocess.PIPE)
     assert p.stdout.readline() == b"one\n"
     p.send_signal(signal.SIGINT)  # once: passed on
