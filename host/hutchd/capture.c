@@ -23,6 +23,8 @@
  * would else do again, and translate the code for it.
  */
 #define REST_MS 500
+/* A zygote's, longer: what an idle kernel does every now and then is code as well, and a pool's VMs are idle until they are taken. */
+#define ZYGOTE_REST_MS 3000
 
 static void destroy(struct deferred *d)
 {
@@ -310,6 +312,8 @@ static void rest(struct capture *c)
 {
 	if (c->vm->kind == VM_TEMPLATE)
 		loop_timer(&c->rest, REST_MS);
+	else if (c->vm->kind == VM_ZYGOTE && c->mode == CAPTURE_PAUSE)
+		loop_timer(&c->rest, ZYGOTE_REST_MS);
 	else
 		vmm_stop(c->vm->vmm, on_stopped, c->vm);
 }
