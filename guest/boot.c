@@ -5,6 +5,7 @@
 #include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <net/if.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "guest/agent.h"
@@ -136,6 +138,43 @@ static int mount_disk(const char *disk)
 	return r;
 }
 
+#define GROW_MS	   1000u
+#define DISK_BLOCK 4096u /* of the file system that rootfs/blank.py makes */
+/* linux/fs.h has no name for it: ext4's own (fs/ext4/ext4.h), online resizing. */
+#define GROW_FS _IOW('f', 16, uint64_t)
+
+/* The disk that is written to, and the root of the file system on it; -1: there is none. */
+static int upper_device = -1, upper_root = -1;
+
+static void keep_upper(const char *upper)
+{
+	upper_device = open(upper, O_RDONLY | O_CLOEXEC);
+	upper_root = open(ROOT_OVER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (boot_grow_disk(0) < 0)
+		boot_failed("disk %s: its file system does not fill it", upper);
+}
+
+int boot_grow_disk(uint64_t bytes)
+{
+	const struct timespec tick = {.tv_nsec = 1000000};
+	uint64_t size = 0;
+
+	/* The kernel takes a new size from the device in a work item of its own, and tells nobody but udev. */
+	for (unsigned i = 0; i < GROW_MS; i++) {
+		if (ioctl(upper_device, BLKGETSIZE64, &size) < 0)
+			return -1;
+		if (size >= bytes)
+			break;
+		nanosleep(&tick, NULL);
+	}
+	if (size < bytes) {
+		errno = ETIMEDOUT;
+		return -1;
+	}
+	size /= DISK_BLOCK;
+	return ioctl(upper_root, GROW_FS, &size);
+}
+
 /*
  * Make the image on this disk, or the initramfs itself where there is none, the root, with what is written over it:
  * a tmpfs, or the file system on the disk upper. It is mounted over the initramfs, which no path leads to any more:
@@ -163,6 +202,8 @@ static void switch_root(const char *disk, const char *upper)
 		 mount("/dev", ROOT_NEW "/dev", NULL, MS_BIND, NULL) < 0)
 		step = "/dev";
 	if (!step) {
+		if (upper)
+			keep_upper(upper);
 		allow_huge_pages(ROOT_OVER, 0);
 		if (chdir(ROOT_NEW) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 ||
 		    chroot(".") < 0)

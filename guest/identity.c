@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "guest/agent.h"
+#include "guest/boot.h"
 #include "guest/log.h"
 #include "guest/loop.h"
 #include "guest/worker.h"
@@ -161,6 +162,8 @@ int identity_set(const struct agent_identity *id, struct hutch_error *err)
 	    (set_machine_id(id, err) < 0 || identity_set_clock(id->realtime_ns, err) < 0 ||
 	     add_entropy(id, (unsigned)id->entropy_len * 8, err) < 0))
 		return -1;
+	if (id->disk_bytes && boot_grow_disk(id->disk_bytes) < 0)
+		return fail(err, "disk", "its file system cannot grow");
 	agent.generation = id->generation;
 	agent.needs_identity = false;
 	log_debug("identity: generation %llu, host name %s", (unsigned long long)id->generation,

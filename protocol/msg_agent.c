@@ -31,6 +31,7 @@ int agent_identity_decode(struct agent_identity *m, const void *params, size_t l
 	mp_get_bytes(&r, "entropy", HUTCH_MIN_ENTROPY, HUTCH_MAX_ENTROPY, &m->entropy,
 		     &m->entropy_len);
 	mp_get_bool(&r, "keep_keys", &m->keep_keys);
+	mp_get_uint(&r, "disk_bytes", 0, (uint64_t)HUTCH_MAX_DISK_MIB << 20, &m->disk_bytes);
 	return mp_ok(&r) ? 0 : -1;
 }
 
@@ -50,6 +51,7 @@ void agent_identity_encode_params(struct mp_buf *out, const struct agent_identit
 	mp_key(out, "entropy");
 	mp_put_bin(out, m->entropy, m->entropy_len);
 	mp_kv_true(out, "keep_keys", m->keep_keys);
+	mp_kv_uint_unless(out, "disk_bytes", m->disk_bytes, 0);
 	mp_map_end(out);
 }
 

@@ -117,6 +117,7 @@ struct agent_identity {
 	const uint8_t *entropy;
 	size_t entropy_len;
 	bool keep_keys;
+	uint64_t disk_bytes; /* 0: its disk is as it was */
 };
 int agent_identity_decode(struct agent_identity *m, const void *params, size_t len,
 			  struct hutch_error *err);

@@ -169,8 +169,10 @@ int qcow2_create(int fd, uint64_t size)
 
 /* ---- reading ---- */
 
-static const char *check(const struct header *h, uint64_t size, uint64_t length)
+static const char *check(const struct header *h, uint64_t least, uint64_t most, uint64_t length)
 {
+	uint64_t size = be64toh(h->size);
+
 	if (be32toh(h->magic) != MAGIC || be32toh(h->version) != 3)
 		return "it is no qcow2 of version 3";
 	if (h->backing_offset || h->backing_size)
@@ -185,7 +187,7 @@ static const char *check(const struct header *h, uint64_t size, uint64_t length)
 		return "it has snapshots of its own";
 	if (be32toh(h->cluster_bits) != CLUSTER_BITS || be32toh(h->refcount_order) != 4)
 		return "its clusters are of another size";
-	if (be64toh(h->size) != size || be32toh(h->l1_size) != l1_entries(size))
+	if (size < least || size > most || size % 512 || be32toh(h->l1_size) != l1_entries(size))
 		return "it is of another size";
 	if (be64toh(h->l1_offset) % QCOW2_CLUSTER || be64toh(h->l1_offset) == 0 ||
 	    be64toh(h->l1_offset) >= length)
@@ -193,20 +195,27 @@ static const char *check(const struct header *h, uint64_t size, uint64_t length)
 	return NULL;
 }
 
-static const char *read_header(int fd, uint64_t size, struct header *h)
+static const char *read_header(int fd, uint64_t least, uint64_t most, struct header *h)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0 || read_at(fd, h, sizeof(*h), 0) < 0)
 		return "it cannot be read";
-	return check(h, size, (uint64_t)st.st_size);
+	return check(h, least, most, (uint64_t)st.st_size);
 }
 
 const char *qcow2_check(int fd, uint64_t size)
 {
 	struct header h;
 
-	return read_header(fd, size, &h);
+	return read_header(fd, size, size, &h);
+}
+
+const char *qcow2_check_below(int fd, uint64_t most)
+{
+	struct header h;
+
+	return read_header(fd, 512, most, &h);
 }
 
 /* ---- merging ---- */
@@ -250,8 +259,7 @@ static int open_layer(struct merge *m, struct layer *l, int fd)
 {
 	struct header h;
 	struct stat st;
-	const char *why = read_header(fd, m->size, &h);
-	size_t bytes = l1_entries(m->size) * sizeof(*l->l1);
+	const char *why = read_header(fd, 512, m->size, &h);
 
 	if (why)
 		return broken(m, why);
@@ -259,11 +267,12 @@ static int open_layer(struct merge *m, struct layer *l, int fd)
 		return -1;
 	l->fd = fd;
 	l->length = (uint64_t)st.st_size;
-	l->l1 = malloc(bytes);
+	/* Behind its own end it has nothing. */
+	l->l1 = calloc(l1_entries(m->size), sizeof(*l->l1));
 	l->l2 = malloc(QCOW2_CLUSTER);
 	if (!l->l1 || !l->l2)
 		return -1;
-	return read_at(fd, l->l1, bytes, be64toh(h.l1_offset));
+	return read_at(fd, l->l1, be32toh(h.l1_size) * sizeof(*l->l1), be64toh(h.l1_offset));
 }
 
 static int read_l2(struct merge *m, struct layer *l, uint32_t part)

@@ -26,9 +26,12 @@ uint64_t qcow2_empty_length(uint64_t size);
  * at: no backing file, no other data file, no encryption, no snapshots, no features.
  */
 const char *qcow2_check(int fd, uint64_t size);
+/* The same for one that lies below others, whose disk may have been smaller: of at most most bytes. */
+const char *qcow2_check_below(int fd, uint64_t most);
 
 /*
- * All that the overlays in from, the lowest first, hold together, into the empty file to: for whoever reads, to is what they are.
+ * All that the overlays in from, the lowest first, of at most size bytes each, hold together, into the empty file to, of size bytes: for
+ * whoever reads, to is what they are.
  * 0; -1 with errno: EINVAL one of them is broken (*why tells), EFBIG, ECANCELED when *cancel (may be NULL) was set meanwhile.
  */
 int qcow2_merge(const int *from, size_t count, uint64_t size, int to, const atomic_bool *cancel,

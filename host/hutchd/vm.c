@@ -123,7 +123,8 @@ static void fill_origin(struct vm_record *r, const struct vm_spec *spec,
 	r->boot_mode = spec->parent ? BOOT_FORK : BOOT_RESTORE;
 	r->memory_mib = im->traits.memory_mib;
 	r->vcpus = im->traits.vcpus;
-	r->disk_mib = im->disk_mib;
+	if (r->disk_mib < im->disk_mib)
+		r->disk_mib = im->disk_mib;
 	if (spec->parent) {
 		snprintf(r->parent, sizeof(r->parent), "%s", spec->parent->r.id);
 		snprintf(r->snapshot, sizeof(r->snapshot), "%s", spec->parent->r.snapshot);
@@ -149,7 +150,7 @@ static int fill_record(struct vm_record *r, struct broker *b, const struct vm_sp
 		.step = STEP_SPAWNING,
 		.memory_mib = spec->memory_mib ? spec->memory_mib : tpl->memory_mib,
 		.vcpus = spec->vcpus ? spec->vcpus : tpl->vcpus,
-		.disk_mib = tpl->disk_mib,
+		.disk_mib = spec->disk_mib ? spec->disk_mib : tpl->disk_mib,
 		.cid = cid_take(b),
 		.created_ms = clock_unix_ms(),
 		.ttl_ms = spec->ttl_ms,
@@ -269,6 +270,7 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 			       .args_hash = args_hash,
 			       .memory_mib = args->memory_mib,
 			       .vcpus = args->vcpus,
+			       .disk_mib = args->disk_mib,
 			       .ttl_ms = args->ttl_ms,
 			       .timeout_ms = args->timeout_ms,
 			       .metadata = args->metadata,
@@ -283,7 +285,8 @@ struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *a
 	    vm_origin_find(b, owner, args, &origin, &tpl, cold_reason, sizeof(cold_reason), err) <
 		    0)
 		return NULL;
-	if (origin.im && origin.optional) {
+	/* A pool's have its size. */
+	if (origin.im && origin.optional && (!args->disk_mib || args->disk_mib == tpl.disk_mib)) {
 		struct vm *vm = NULL;
 
 		if (limits_check_vm(b, owner, origin.im->traits.memory_mib, origin.im->traits.vcpus,

@@ -49,6 +49,7 @@ struct vm {
 	struct vmm *vmm;
 	bool up;	    /* its VMM answers */
 	uint32_t disk_seen; /* what its VMM says about disk_top */
+	bool disk_grows;    /* it is larger than what its image had: its guest is to be told */
 	bool disk_unsure; /* the record's disk_top may be one too few: a broker died as it was frozen */
 	enum vm_kind kind;	  /* all but VM_USERS are seen by nobody, and end with the broker */
 	bool pool_ready;	  /* VM_POOLED: it can be taken */
@@ -106,7 +107,7 @@ struct vm_spec {
 	const struct template *tpl;
 	const char *name, *key; /* empty: none */
 	uint64_t args_hash;
-	uint32_t memory_mib, vcpus;
+	uint32_t memory_mib, vcpus, disk_mib; /* 0: as what it is made of has them */
 	uint64_t ttl_ms, timeout_ms;
 	char *const *metadata; /* NULL: none */
 	bool secrets;

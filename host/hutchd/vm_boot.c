@@ -25,6 +25,7 @@
 #include "host/hutchd/vm_boot_priv.h"
 #include "host/hutchd/vm_disk.h"
 #include "host/hutchd/vm_identity.h"
+#include "host/hutchd/vmm_disk.h"
 #include "host/hutchd/zygote.h"
 
 static void destroy(struct deferred *d)
@@ -201,6 +202,18 @@ static void on_control_lost(void *arg, struct guest_link *g, const struct hutch_
 
 static const struct link_owner control_owner = {.ready = on_control_ready, .lost = on_control_lost};
 
+static void on_grown(void *arg, const struct hutch_error *err)
+{
+	struct vm *vm = arg;
+
+	if (!vm->boot)
+		return;
+	if (err)
+		vm_boot_fail_err(vm->boot, err);
+	else
+		vm_boot_identity(vm->boot);
+}
+
 static void on_hello(void *arg, struct guest_link *g)
 {
 	struct vm_boot *boot = arg;
@@ -218,6 +231,9 @@ static void on_hello(void *arg, struct guest_link *g)
 	hello_close(&boot->port);
 	if (vm->kind == VM_POOLED)
 		vm_boot_warm(boot);
+	else if (vm->disk_grows)
+		vmm_disk_grow(vm->vmm, vm->r.disk_top, (uint64_t)vm->r.disk_mib << 20, on_grown,
+			      vm);
 	else
 		vm_boot_identity(boot);
 }

@@ -50,6 +50,7 @@ static void go_on_from_origin(struct vm_boot *boot)
 	vm->r.layers = im->nlayers;
 	vm->r.secrets |= im->secrets;
 	vm->image_made_ms = im->created_ms;
+	vm->disk_grows = vm->r.disk_mib > im->disk_mib;
 	start_checked(boot);
 }
 

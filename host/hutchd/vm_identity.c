@@ -58,6 +58,8 @@ static int fill(struct agent_identity *id, struct vm *vm, uint8_t *entropy)
 				      .realtime_ns = realtime_ns(),
 				      .entropy = entropy,
 				      .entropy_len = ENTROPY_BYTES,
+				      .disk_bytes = vm->disk_grows ? (uint64_t)vm->r.disk_mib << 20
+								   : 0,
 				      .keep_keys = vm->state == VM_PARKED};
 	host_name(vm, id->hostname, sizeof(id->hostname));
 	machine_id(vm, id->machine_id, sizeof(id->machine_id));

@@ -19,7 +19,7 @@ void vm_origin_free(struct vm_origin *o)
 
 /* The first of the sizes that is asked for and differs from the image's; NULL: none. */
 static const char *size_differs(const struct image *im, uint32_t memory_mib, uint32_t vcpus,
-				uint32_t disk_mib, uint32_t *want, uint32_t *have)
+				uint32_t *want, uint32_t *have)
 {
 	*want = memory_mib;
 	*have = im->traits.memory_mib;
@@ -27,11 +27,25 @@ static const char *size_differs(const struct image *im, uint32_t memory_mib, uin
 		return "memory_mib";
 	*want = vcpus;
 	*have = im->traits.vcpus;
-	if (*want && *want != *have)
-		return "vcpus";
-	*want = disk_mib;
-	*have = im->disk_mib;
-	return *want && *want != *have ? "disk_mib" : NULL;
+	return *want && *want != *have ? "vcpus" : NULL;
+}
+
+/* A disk and the file system on it are made with the template; later they can only grow. kind: "template" or "snapshot". */
+static int check_disk(const struct vm_create *args, const char *kind, const char *name,
+		      uint32_t disk_mib, struct hutch_error *err)
+{
+	if (!args->disk_mib || (disk_mib && args->disk_mib >= disk_mib))
+		return 0;
+	if (!disk_mib)
+		return hutch_error_set(
+			err, HUTCH_E_INVALID, 0,
+			"vm.create: disk_mib is %u, but %s '%s' has no writable disk "
+			"(hutch template build --disk-mib)",
+			args->disk_mib, kind, name);
+	return hutch_error_set(
+		err, HUTCH_E_INVALID, 0,
+		"vm.create: disk_mib is %u, %s '%s' has %u: a disk can grow, not shrink",
+		args->disk_mib, kind, name, disk_mib);
 }
 
 static int find_named(struct broker *b, uint32_t uid, const struct vm_create *args,
@@ -43,12 +57,16 @@ static int find_named(struct broker *b, uint32_t uid, const struct vm_create *ar
 	o->im = snapshot_find(b, uid, args->snapshot, &o->dirfd, err);
 	if (!o->im)
 		return -1;
-	field = size_differs(o->im, args->memory_mib, args->vcpus, args->disk_mib, &want, &have);
+	field = size_differs(o->im, args->memory_mib, args->vcpus, &want, &have);
 	if (field) {
 		vm_origin_free(o);
 		return hutch_error_set(err, HUTCH_E_INVALID, 0,
 				       "vm.create: %s is %u, snapshot '%s' has %u", field, want,
 				       args->snapshot, have);
+	}
+	if (check_disk(args, "snapshot", args->snapshot, o->im->disk_mib, err) < 0) {
+		vm_origin_free(o);
+		return -1;
 	}
 	/* The template, where it is still there: finding the accelerator may need its kernel. */
 	if (template_load(tpl, b->templates_fd, b->config->template_dir, o->im->template_name,
@@ -75,25 +93,12 @@ static void find_templates(struct broker *b, const struct vm_create *args, struc
 		return;
 	}
 	field = size_differs(o->im, args->memory_mib ? args->memory_mib : tpl->memory_mib,
-			     args->vcpus ? args->vcpus : tpl->vcpus, tpl->disk_mib, &want, &have);
+			     args->vcpus ? args->vcpus : tpl->vcpus, &want, &have);
 	if (!field)
 		return;
 	snprintf(reason, size, "%s is %u, that of the template's snapshot is %u", field, want,
 		 have);
 	vm_origin_free(o);
-}
-
-/* The base of a disk is made with its template, and so is the file system on it. */
-static int check_disk(const struct vm_create *args, const struct template *tpl,
-		      struct hutch_error *err)
-{
-	if (!args->disk_mib || args->disk_mib == tpl->disk_mib)
-		return 0;
-	return hutch_error_set(
-		err, HUTCH_E_INVALID, 0,
-		"vm.create: disk_mib is %u, template '%s' has %u: another size needs "
-		"another template (hutch template build --disk-mib)",
-		args->disk_mib, tpl->name, tpl->disk_mib);
 }
 
 int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
@@ -106,7 +111,7 @@ int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
 		return find_named(b, uid, args, o, tpl, err);
 	if (template_load(tpl, b->templates_fd, b->config->template_dir, args->template_name, err) <
 		    0 ||
-	    check_disk(args, tpl, err) < 0)
+	    check_disk(args, "template", tpl->name, tpl->disk_mib, err) < 0)
 		return -1;
 	if (args->cold)
 		snprintf(cold_reason, reason_size, "asked for");

@@ -23,7 +23,7 @@ static int check_layer(const struct vmm_disk *d, size_t i, struct hutch_error *e
 
 	if (vmm_check_shared(d->layers[i], "a disk layer", err) < 0)
 		return -1;
-	why = qcow2_check(d->layers[i], d->bytes);
+	why = qcow2_check_below(d->layers[i], d->bytes);
 	if (!why)
 		return 0;
 	return hutch_error_set(err, HUTCH_E_STATE, 0, "a disk layer cannot be used: %s", why);
@@ -236,6 +236,19 @@ void vmm_disk_freeze(struct vmm *v, uint32_t top, vmm_done_fn *done, void *arg)
 	node_name(top, from);
 	node_name(top + 1, to);
 	command(op, op->name, json_pack("{s:s, s:s}", "node", from, "overlay", to));
+	finish_if_last(op);
+}
+
+void vmm_disk_grow(struct vmm *v, uint32_t top, uint64_t bytes, vmm_done_fn *done, void *arg)
+{
+	struct vmm_disk_op *op = op_new(v, "block_resize", done, arg);
+	char name[24];
+
+	if (!op)
+		return;
+	node_name(top, name);
+	command(op, op->name,
+		json_pack("{s:s, s:I}", "node-name", name, "size", (json_int_t)bytes));
 	finish_if_last(op);
 }
 

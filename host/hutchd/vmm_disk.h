@@ -32,6 +32,8 @@ void vmm_disk_prepare(struct vmm *v, uint32_t top, int top_fd, int next_fd, vmm_
 		      void *arg);
 /* From here on what the guest writes goes to top + 1. What it has written is in the file when done is called. */
 void vmm_disk_freeze(struct vmm *v, uint32_t top, vmm_done_fn *done, void *arg);
+/* The guest is told that its disk has so many bytes, as the top has had from the start: its devices were restored with fewer. */
+void vmm_disk_grow(struct vmm *v, uint32_t top, uint64_t bytes, vmm_done_fn *done, void *arg);
 /* Nobody waits: the VMM lets go of descriptors of the overlay that it does not use. It runs; QEMU 7.2 closes none else. */
 void vmm_disk_settle(struct vmm *v, uint32_t number);
 /* Nobody waits: what was prepared is not needed. */

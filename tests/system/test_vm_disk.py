@@ -93,9 +93,37 @@ def test_a_full_disk_is_the_guests_problem_alone(rig, cold):
     assert not rundir(rig, vm).exists()
 
 
-def test_another_size_is_refused(rig):
-    said = refused("invalid", rig.client.call, "vm.create", {"disk_mib": DISK_MIB * 2}, timeout_seconds=60)
-    assert f"disk_mib is {DISK_MIB * 2}, template 'base' has {DISK_MIB}" in said
+def size_kib(vm):
+    return int(vm.exec("df -k / | awk 'END { print $2 }'", check=True).stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_size_of_its_own(rig, cold):
+    """Larger than the template's, at create: the guest has all of it; so have its forks, its snapshot, and it itself after it was parked."""
+    vm = create(rig, cold=cold, disk_mib=3 * DISK_MIB)
+    told = vm.info().raw
+    assert told["disk_mib"] == 3 * DISK_MIB and told["boot_mode"] == ("cold" if cold else "restore")
+    assert 0.85 * 3 * DISK_MIB * 1024 < size_kib(vm) <= 3 * DISK_MIB * 1024
+    fill = f"(head -c {DISK_MIB + 24}M /dev/zero; cat /proc/sys/kernel/random/uuid) > /root/big && md5sum /root/big > /root/sum; sync"
+    vm.exec(fill, check=True, timeout_seconds=120)
+    (child,) = fork(rig, vm)
+    rig.client.call("snapshot.create", {"name": "large"}, vm=vm.id, timeout_seconds=120)
+    vm.park()
+    for other, mib in ((vm, 3), (child, 3), (create(rig, snapshot="large"), 3), (create(rig, snapshot="large", disk_mib=5 * DISK_MIB), 5)):
+        assert other.info().raw["disk_mib"] == mib * DISK_MIB
+        other.exec(DROP_CACHES)
+        assert other.exec("md5sum -c /root/sum", timeout_seconds=120).stdout == "/root/big: OK\n"
+        assert 0.85 * mib * DISK_MIB * 1024 < size_kib(other) <= mib * DISK_MIB * 1024
+    full = vm.exec("dd if=/dev/zero of=/root/more bs=64k; rm /root/more; echo here > /root/f; sync; cat /root/f", timeout_seconds=120)
+    assert "No space left" in full.stderr and full.stdout == "here\n"
+    said = refused("invalid", create, rig, snapshot="large", disk_mib=DISK_MIB)
+    assert f"disk_mib is {DISK_MIB}, snapshot 'large' has {3 * DISK_MIB}: a disk can grow, not shrink" in said
+
+
+def test_sizes_that_are_refused(rig):
+    said = refused("invalid", create, rig, disk_mib=DISK_MIB // 2)
+    assert f"disk_mib is {DISK_MIB // 2}, template 'base' has {DISK_MIB}: a disk can grow, not shrink" in said
     made = rig.client.call("vm.create", {"disk_mib": DISK_MIB, "timeout_ms": 120000}, timeout_seconds=180)
     assert made["disk_mib"] == DISK_MIB and made["boot_mode"] == "restore"
 

@@ -25,6 +25,7 @@ START_TEST(identity_round_trip)
 		.entropy = entropy,
 		.entropy_len = sizeof(entropy),
 		.keep_keys = true,
+		.disk_bytes = 64ull << 30,
 	};
 	struct agent_identity got;
 	struct hutch_error err;
@@ -42,6 +43,7 @@ START_TEST(identity_round_trip)
 	ck_assert_uint_eq(got.entropy_len, m.entropy_len);
 	ck_assert_mem_eq(got.entropy, m.entropy, m.entropy_len);
 	ck_assert(got.keep_keys);
+	ck_assert_uint_eq(got.disk_bytes, m.disk_bytes);
 	agent_identity_free(&got);
 	agent_identity_free(&got);
 	mp_buf_free(&b);

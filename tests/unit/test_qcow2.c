@@ -225,6 +225,36 @@ START_TEST(merged)
 }
 END_TEST
 
+/* A disk grows, and what lies below its top was made when it was smaller. */
+START_TEST(smaller_ones_below)
+{
+	const uint64_t small = 600ull << 20; /* two tables of L2 */
+	int layers[2] = {new_file(), empty()}, to = new_file();
+	const char *why = "";
+
+	ck_assert_int_eq(qcow2_create(layers[0], small), 0);
+	ck_assert_ptr_nonnull(qcow2_check(layers[0], SIZE));
+	ck_assert_ptr_null(qcow2_check_below(layers[0], SIZE));
+	ck_assert_ptr_null(qcow2_check_below(layers[1], SIZE));
+	ck_assert_ptr_nonnull(qcow2_check_below(layers[1], small));
+	put(layers[0], 3, 'a');
+	put(layers[0], small / C - 1, 'a');
+	put(layers[1], SIZE / C - 1, 'b');
+	ck_assert_int_eq(qcow2_merge(layers, 2, SIZE, to, NULL, &why), 0);
+	ck_assert_ptr_null(qcow2_check(to, SIZE));
+	ck_assert_int_eq(mark_of(to, 3), 'a');
+	ck_assert_int_eq(mark_of(to, small / C - 1), 'a');
+	ck_assert_int_eq(mark_of(to, small / C), -1);
+	ck_assert_int_eq(mark_of(to, SIZE / C - 1), 'b');
+	check_by_qemu(to, "check -f qcow2", "No errors");
+	/* Its size is whatever a VMM wrote there, and its table still not longer than it says. */
+	set64(layers[0], 24, 512);
+	ck_assert_ptr_nonnull(qcow2_check_below(layers[0], SIZE));
+	set64(layers[0], 24, 0);
+	ck_assert_ptr_nonnull(qcow2_check_below(layers[0], SIZE));
+}
+END_TEST
+
 START_TEST(nothing_merged)
 {
 	int layer = empty(), to = new_file();
@@ -285,6 +315,7 @@ int main(void)
 	tcase_add_test(tc, sizes_that_are_none);
 	tcase_add_loop_test(tc, a_forged_header, 0, sizeof(forgeries) / sizeof(forgeries[0]));
 	tcase_add_test(tc, merged);
+	tcase_add_test(tc, smaller_ones_below);
 	tcase_add_test(tc, nothing_merged);
 	tcase_add_loop_test(tc, broken_tables, 0, 6);
 	tcase_add_test(tc, a_canceled_merge);

@@ -65,6 +65,9 @@ int create_option(struct create_options *o, struct args *a, int id)
 	case CREATE_VCPUS:
 		r = parse_number(a->cli, "--vcpus", a->value, 1, UINT32_MAX, &o->vcpus);
 		break;
+	case CREATE_DISK:
+		r = parse_number(a->cli, "--disk-mib", a->value, 1, UINT32_MAX, &o->disk_mib);
+		break;
 	case CREATE_SNAPSHOT:
 		o->snapshot = a->value;
 		break;
@@ -116,6 +119,8 @@ size_t create_params(const struct create_options *o, struct hutch_pair *params)
 		params[n++] = (struct hutch_pair){"memory_mib", hutch_uint(o->memory_mib)};
 	if (o->vcpus > 0)
 		params[n++] = (struct hutch_pair){"vcpus", hutch_uint(o->vcpus)};
+	if (o->disk_mib > 0)
+		params[n++] = (struct hutch_pair){"disk_mib", hutch_uint(o->disk_mib)};
 	if (o->meta_count > 0)
 		params[n++] = (struct hutch_pair){"metadata", hutch_map(o->meta, o->meta_count)};
 	return n;

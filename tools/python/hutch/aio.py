@@ -592,6 +592,7 @@ class AsyncSandbox:
         ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
         memory_mib: Optional[int] = None,
         vcpus: Optional[int] = None,
+        disk_mib: Optional[int] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
         pause_after_seconds: Optional[float] = None,
@@ -602,7 +603,7 @@ class AsyncSandbox:
         """Make a VM and wait until it answers; a cancelled task takes it back (unless it gave a key)."""
         client = client or default_async_client()
         params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets,
-                               pause_after_seconds, park_after_seconds, share_group)
+                               pause_after_seconds, park_after_seconds, share_group, disk_mib)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(await client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)

@@ -44,6 +44,7 @@ def create_params(
     pause_after_seconds: Optional[float] = None,
     park_after_seconds: Optional[float] = None,
     share_group: Union[str, int, None] = None,
+    disk_mib: Optional[int] = None,
 ) -> Dict[str, Any]:
     """The `vm.create` parameters (wire.md); what was not given is left out."""
     optional = {
@@ -56,6 +57,7 @@ def create_params(
         "ttl_ms": execs.milliseconds(ttl_seconds, "ttl_seconds"),
         "memory_mib": memory_mib,
         "vcpus": vcpus,
+        "disk_mib": disk_mib,
         "metadata": dict(metadata) if metadata else None,
         "timeout_ms": execs.milliseconds(timeout_seconds, "timeout_seconds"),
         "idle": idle_params(pause_after_seconds, park_after_seconds) or None,
@@ -124,6 +126,7 @@ class Sandbox:
         ttl_seconds: Optional[float] = DEFAULT_TTL_SECONDS,
         memory_mib: Optional[int] = None,
         vcpus: Optional[int] = None,
+        disk_mib: Optional[int] = None,
         metadata: Optional[Mapping[str, str]] = None,
         timeout_seconds: Optional[float] = DEFAULT_CREATE_TIMEOUT_SECONDS,
         pause_after_seconds: Optional[float] = None,
@@ -139,7 +142,7 @@ class Sandbox:
         read and write files, ask after it; to kill, fork, keep, pause and park it stays one's own.
         name: 1-128 of `A-Za-z0-9._-`, unique among the caller's VMs.
         ttl_seconds: how long it may live, counted from ready; at most 30 days. memory_mib, vcpus: the template's if not
-        given. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
+        given. disk_mib: the template's or snapshot's if not given, which can only grow; for those that have a writable disk. metadata: texts kept with the VM, at most 64 entries and 4 KiB. timeout_seconds: for it to be ready.
         pause_after_seconds, park_after_seconds: what becomes of it while nobody uses it, see `set_idle`.
         key: makes the call idempotent: the same key again gives the same VM. Without it the VM is ended when this
         process vanishes before the call returns.
@@ -149,7 +152,7 @@ class Sandbox:
         """
         client = client or default_client()
         params = create_params(template, name, ttl_seconds, memory_mib, vcpus, metadata, timeout_seconds, snapshot, cold, secrets,
-                               pause_after_seconds, park_after_seconds, share_group)
+                               pause_after_seconds, park_after_seconds, share_group, disk_mib)
         limit = (timeout_seconds or DEFAULT_CREATE_TIMEOUT_SECONDS) + execs.TIMEOUT_MARGIN_SECONDS
         info = VmInfo.from_wire(client.call("vm.create", params, key=key, timeout_seconds=limit, fresh=True))
         sandbox = cls(info.id, client=client, name=info.name)
