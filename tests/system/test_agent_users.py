@@ -82,9 +82,9 @@ def test_c065_no_etc_at_all():
 def test_c065_a_line_of_10_mb(fill):
     """Neither a crash nor memory for it, and what stands before and after it counts."""
     lines = f"""
-head -c 10000000 /dev/zero | sed 's/\\x00/{fill}/g' | head -c 10000000 > /tmp/long.$$
-for f in passwd group; do {{ cat /etc/$f; cat /tmp/long.$$; echo; }} > /etc/new; mv /etc/new /etc/$f; done
-rm /tmp/long.$$
+head -c 10000000 /dev/zero | sed 's/\\x00/{fill}/g' | head -c 10000000 > /etc/long
+for f in passwd group; do {{ cat /etc/$f; cat /etc/long; echo; }} > /etc/new; mv /etc/new /etc/$f; done
+rm /etc/long
 printf 'late:x:1001:1001::/srv/late:/bin/sh\\n' >> /etc/passwd
 """
     with AgentRig(setup=setup("") + lines) as rig:

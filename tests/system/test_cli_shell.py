@@ -100,14 +100,22 @@ def test_ctrl_c_ctrl_z_and_eof_are_the_guests(rig, vm):
         t.expect("$ ")
         t.send("echo st=$?\n")
         t.expect("st=130")
+        t.expect("$ ")
         t.send(asleep)
         t.expect("\nasleep")
         t.send(b"\x1a")
         t.expect("Stopped")
+        t.expect("$ ")
         t.send("kill -9 %1; wait; echo al''ive\n")
         t.expect("alive")
-        t.send("\n")
-        t.expect("Killed")
+        t.expect("$ ")
+
+        def told():  # with one of the next prompts
+            t.send("\n")
+            t.expect("$ ")
+            return b"Killed" in t.screen
+
+        procs.eventually(told, 20, "the shell to know of its job's end")
         t.send(b"\x04")
         t.wait()
         assert t.is_restored()
