@@ -226,6 +226,8 @@ static void on_hello(void *arg, struct guest_link *g)
 	log_info(vm->object, "hello from %s, boot %s", g->hello.name, g->hello.boot_id);
 	tell_accel(boot, true);
 	vm_boot_unwatch(boot);
+	if (boot->forked)
+		zygote_served(vm);
 	guest_link_set_owner(g, &control_owner, boot);
 	boot->control = g;
 	hello_close(&boot->port);

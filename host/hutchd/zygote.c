@@ -31,7 +31,7 @@ struct zygote {
 	struct vm_waiter waiter;
 	struct guest_call *warm;
 	bool rehearsed, ready;
-	unsigned failures;
+	unsigned failures; /* since one served last */
 	uint64_t used_ms;
 	struct event start;
 };
@@ -298,6 +298,14 @@ struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload)
 	*reload = !o->of_template;
 	z->used_ms = now_ms();
 	return z->vm;
+}
+
+void zygote_served(const struct vm *vm)
+{
+	struct zygote *z = find(vm->b, vm->r.template_name);
+
+	if (z)
+		z->failures = 0;
 }
 
 void zygote_failed(struct broker *b, const struct vm *vm, const char *why)

@@ -23,8 +23,7 @@
 	(64u << 20)	       /* bytes of layers: comparing more takes longer than it saves */
 #define ZYGOTE_QEMU	"7.2." /* the one whose functions a reload knows */
 #define ZYGOTE_PAUSE_MS 60000u /* after a failure */
-#define ZYGOTE_FAILURES \
-	3u /* of one template: then no more are made until the broker is started again */
+#define ZYGOTE_FAILURES 3u     /* without a VM that came of it: no more are made of that template */
 
 struct zygote;
 
@@ -35,6 +34,8 @@ struct zygote;
 struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload);
 /* There is none of this snapshot, but there will be in a moment: begun now, if it was not. */
 bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im);
+/* It was forked off it, and said hello. */
+void zygote_served(const struct vm *vm);
 /* It could not be forked off it: that zygote is ended. */
 void zygote_failed(struct broker *b, const struct vm *vm, const char *why);
 /* A zygote's VM ends, whatever the cause. */
