@@ -330,7 +330,12 @@ static int dress(int pidfd, int dial, struct jail_trouble *t)
 		t->errnum = errno;
 	} else {
 		jail_read_trouble(out[0], t);
-		jail_end_child(pid);
+		/*
+		 * It ends by itself, and has waited for the other one. Nobody else would in time: a PID namespace's
+		 * first process does not end before all of them are reaped.
+		 */
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
 	}
 	fd_close(&out[0]);
 	return t->errnum ? -1 : 0;
