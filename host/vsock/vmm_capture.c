@@ -186,12 +186,21 @@ static void stop_tracking(struct vmm_capture *c)
 	c->track_fd = -1;
 }
 
+/* Memory is tracked once at a time: what tracked it last has to be closed. */
+static void await_untracked(struct vmm_capture *c)
+{
+	if (c->untracking)
+		pthread_join(c->untrack, NULL);
+	c->untracking = false;
+}
+
 static int capture_ahead(struct vmm_capture *c)
 {
 	const struct vmm_ram *ram = &c->vmm->ram;
 	struct stat st;
 
 	stop_tracking(c);
+	await_untracked(c);
 	memset(c->dirty, 0, sizeof(c->dirty));
 	if (fstat(c->data_fd, &st) < 0)
 		return fail(c, "data");
@@ -417,13 +426,12 @@ static void *close_tracking(void *arg)
  */
 void vmm_capture_forget(struct vmm_capture *c)
 {
-	pthread_t thread;
-
 	if (c->kind == CAPTURE_AHEAD || c->track_fd < 0)
 		return;
-	if (vmm_thread(&thread, STACK_BYTES, "hutch-untrack", close_tracking,
+	await_untracked(c);
+	if (vmm_thread(&c->untrack, STACK_BYTES, "hutch-untrack", close_tracking,
 		       (void *)(intptr_t)c->track_fd) == 0) {
-		pthread_detach(thread);
+		c->untracking = true;
 		c->track_fd = -1;
 	} else {
 		stop_tracking(c);
@@ -440,4 +448,5 @@ void vmm_capture_end(struct vmm_capture *c)
 	if (c->state != CAPTURE_IDLE)
 		vmm_capture_collect(c);
 	stop_tracking(c);
+	await_untracked(c);
 }

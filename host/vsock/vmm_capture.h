@@ -38,7 +38,9 @@ struct vmm_capture {
 	int error;	   /* errno; 0: it is done */
 	const char *stage; /* of the error */
 	uint64_t bytes, extents, us;
-	int track_fd; /* writes are tracked, since the data file was written ahead; -1: not */
+	int track_fd;	 /* writes are tracked, since the data file was written ahead; -1: not */
+	bool untracking; /* untrack ends the last tracking, and is to be joined */
+	pthread_t untrack;
 	dev_t ahead_dev;
 	ino_t ahead_ino;
 	uint8_t dirty[VMM_RAM_GRANULES]; /* DIRTY, SAVED */
