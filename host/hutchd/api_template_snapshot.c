@@ -12,6 +12,7 @@
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
 #include "host/hutchd/verify.h"
+#include "host/hutchd/zygote.h"
 #include "protocol/msg_snapshot.h"
 
 #define WARM_MS 30000u
@@ -92,6 +93,7 @@ static void on_digests(void *arg, const struct hutch_error *err, uint64_t bytes)
 		return;
 	}
 	log_info("broker", "template %s has a snapshot", tpl.name);
+	zygote_is_coming(t->b, &tpl, k->im);
 	retire(t, "its template's snapshot is taken");
 	api_reply_template(c, &tpl);
 }

@@ -221,6 +221,7 @@ static int set_up(struct broker *b, struct hutch_error *err)
 	adopt_all(b);
 	if (warm_pools_start(b) < 0)
 		return fail(err, "cannot set up", "the pools");
+	zygotes_start(b);
 	fd = claim_listen(&b->claim, c->socket, c->has_group, c->group, err);
 	if (fd < 0)
 		return -1;

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "host/hutchd/capture.h"
+#include "host/hutchd/fdutil.h"
 #include "host/hutchd/log.h"
 #include "host/hutchd/snapshot.h"
 #include "host/vsock/vmm_fork.h"
@@ -298,6 +299,27 @@ struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload)
 	*reload = !o->of_template;
 	z->used_ms = now_ms();
 	return z->vm;
+}
+
+void zygotes_start(struct broker *b)
+{
+	struct template *list = NULL;
+	struct hutch_error err;
+	size_t count = 0;
+
+	hutch_error_clear(&err);
+	if (template_list(b->templates_fd, b->config->template_dir, &list, &count, &err) < 0)
+		return; /* who lists them is told why */
+	for (size_t i = 0; i < count; i++) {
+		int fd = -1;
+		struct image *im = template_snapshot_open(b, list[i].name, &fd, &err);
+
+		if (im)
+			zygote_is_coming(b, &list[i], im);
+		free(im);
+		fd_close(&fd);
+	}
+	free(list);
 }
 
 void zygote_served(const struct vm *vm)

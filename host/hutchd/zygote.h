@@ -6,8 +6,8 @@
  * else, and where a fork fails, a VM is restored. So is a fork of a running VM, or one from its snapshot: the same process, its memory
  * replaced where it differs, and its devices loaded; of translated code that loses only what changed (vmm_reload).
  *
- * Made a moment after a VM of the template was asked for, so that whoever did has the CPU, and ended when none was for
- * ZYGOTE_IDLE_MS, or when more templates are used than there may be zygotes. Nobody sees them; they live on a lease as a pool's VMs do.
+ * Made as the broker starts, when a template gets a snapshot, and a moment after a VM of it was asked for where there is none, so that
+ * whoever did has the CPU; ended when none was for ZYGOTE_IDLE_MS, or when more templates are used than there may be zygotes. Nobody sees them; they live on a lease as a pool's VMs do.
  */
 #ifndef HUTCH_HOST_ZYGOTE_H
 #define HUTCH_HOST_ZYGOTE_H
@@ -34,6 +34,8 @@ struct zygote;
 struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload);
 /* There is none of this snapshot, but there will be in a moment: begun now, if it was not. */
 bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im);
+/* The broker starts: for the templates that have a snapshot. */
+void zygotes_start(struct broker *b);
 /* It was forked off it, and said hello. */
 void zygote_served(const struct vm *vm);
 /* It could not be forked off it: that zygote is ended. */
