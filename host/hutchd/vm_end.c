@@ -126,6 +126,8 @@ void vm_bury(struct vm *vm)
 {
 	struct broker *b = vm->b;
 
+	if (vm->kind == VM_ZYGOTE) /* its VMM may have ended by itself */
+		zygote_lost(vm);
 	if (vm->state == VM_DEAD)
 		return;
 	close_guest_side(vm);
