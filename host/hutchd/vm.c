@@ -257,6 +257,21 @@ struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origi
 	return vm;
 }
 
+struct vm *vm_make_hidden(struct broker *b, enum vm_kind kind, const struct template *tpl,
+			  uint64_t timeout_ms, struct vm_origin *origin, struct hutch_error *err)
+{
+	const struct vm_spec spec = {.kind = kind,
+				     .owner = b->uid,
+				     .tpl = tpl,
+				     .name = "",
+				     .key = "",
+				     .ttl_ms = HUTCH_MAX_TTL_MS,
+				     .timeout_ms = timeout_ms,
+				     .cold_reason = ""};
+
+	return vm_make(b, &spec, origin, err);
+}
+
 struct vm *vm_create(struct broker *b, uint32_t owner, const struct vm_create *args,
 		     const gid_t *share, const char *key, uint64_t args_hash,
 		     struct hutch_error *err)

@@ -120,6 +120,9 @@ struct vm_spec {
 int vm_check_start(struct broker *b, struct hutch_error *err);
 struct vm *vm_make(struct broker *b, const struct vm_spec *spec, struct vm_origin *origin,
 		   struct hutch_error *err);
+/* One of the broker's own that goes on from its template's snapshot: VM_POOLED, VM_ZYGOTE. Its TTL is the longest. */
+struct vm *vm_make_hidden(struct broker *b, enum vm_kind kind, const struct template *tpl,
+			  uint64_t timeout_ms, struct vm_origin *origin, struct hutch_error *err);
 /* A VM of a pool becomes that of whom spec says, and goes on to running. -1 with err: it has to be ended. */
 int vm_give(struct vm *vm, const struct vm_spec *spec, struct hutch_error *err);
 /* A VM of an earlier broker, in state starting and listed. Takes over r's metadata and, on success, rundir_fd. */

@@ -142,6 +142,7 @@ static void succeed(struct vm_boot *boot)
 		return;
 	}
 	vm_boot_abort(vm);
+	vm->disk_grows = false; /* it has: a later wake has nothing to tell */
 	vm_state_set(&vm->state, VM_RUNNING, vm->object);
 	vm_heart_start(vm, control);
 	guest_pool_open(&vm->pool, true);
@@ -226,7 +227,7 @@ static void on_hello(void *arg, struct guest_link *g)
 	log_info(vm->object, "hello from %s, boot %s", g->hello.name, g->hello.boot_id);
 	tell_accel(boot, true);
 	vm_boot_unwatch(boot);
-	if (boot->forked)
+	if (vm->r.zygote)
 		zygote_served(vm);
 	guest_link_set_owner(g, &control_owner, boot);
 	boot->control = g;
@@ -314,7 +315,7 @@ static void spawn(struct vm_boot *boot, struct vmm_config *config, struct hutch_
 	struct vmm_restore restore;
 	struct image_fds fds;
 
-	boot->vm->r.zygote = boot->forked = zygote != NULL;
+	boot->vm->r.zygote = zygote != NULL;
 	if (zygote) {
 		config->fork_of = zygote->vmm;
 		/* With memory and devices of the zygote, it is the next generation of that one. */

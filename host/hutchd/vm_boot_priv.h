@@ -18,7 +18,6 @@ struct vm_boot {
 	struct event deadline, watch;
 	uint64_t seen_cpu_ms; /* of the VMM, at the watchdog's last look */
 	bool watched;	      /* watch is in use, or was */
-	bool forked;	      /* its VMM is a zygote's fork */
 	bool restores;	      /* it is to be no zygote's */
 	bool again;	      /* its VMM is being ended, to be started anew */
 	struct accel_wait *accel;

@@ -4,6 +4,8 @@
  * for ever. What a boot has used of the CPU tells that from a busy host, whatever the clock says: it is looked at every 10 s,
  * and a VMM that used more than any boot needs, or next to nothing since the last look, is ended and started again. Once: a
  * second hang is told at the deadline.
+ *
+ * And the other start of a VMM in the same boot: of one that was to be forked off a zygote, and was not.
  */
 #include <errno.h>
 
@@ -92,9 +94,8 @@ bool vm_boot_unforked(struct vm *vm, const char *why)
 {
 	struct vm_boot *boot = vm->boot;
 
-	if (!boot || !boot->forked || boot->control || vm->state >= VM_STOPPING)
+	if (!boot || !vm->r.zygote || boot->control || vm->state >= VM_STOPPING)
 		return false;
-	boot->forked = false;
 	boot->restores = true;
 	zygote_failed(vm->b, vm, why);
 	if (!boot->wakes)

@@ -37,6 +37,8 @@ static void close_guest_side(struct vm *vm)
 {
 	struct hutch_error err;
 
+	if (vm->kind == VM_ZYGOTE)
+		zygote_lost(vm);
 	vm_abort_all(vm);
 	vm_died_error(vm, &err);
 	guest_pool_end(&vm->pool, &err);
@@ -51,8 +53,6 @@ void vm_end(struct vm *vm, const char *reason)
 	vm_state_set(&vm->state, VM_STOPPING, vm->object);
 	if (vm->kind == VM_POOLED)
 		warm_pool_lost(vm);
-	if (vm->kind == VM_ZYGOTE)
-		zygote_lost(vm);
 	vm->r.step = STEP_STOPPING;
 	vm_save(vm);
 	close_guest_side(vm);
@@ -126,8 +126,6 @@ void vm_bury(struct vm *vm)
 {
 	struct broker *b = vm->b;
 
-	if (vm->kind == VM_ZYGOTE) /* its VMM may have ended by itself */
-		zygote_lost(vm);
 	if (vm->state == VM_DEAD)
 		return;
 	close_guest_side(vm);

@@ -120,6 +120,17 @@ int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
 	return 0;
 }
 
+int vm_origin_of_template(struct broker *b, const char *name, struct vm_origin *o,
+			  struct template *tpl, struct hutch_error *err)
+{
+	*o = VM_ORIGIN_NONE;
+	o->of_template = true;
+	if (template_load(tpl, b->templates_fd, b->config->template_dir, name, err) < 0)
+		return -1;
+	o->im = template_snapshot_open(b, name, &o->dirfd, err);
+	return o->im ? 0 : -1;
+}
+
 int vm_origin_take(struct vm_origin *o, int rundir_fd, struct hutch_error *err)
 {
 	int fd = dir_make(rundir_fd, VM_IMAGE_DIR);

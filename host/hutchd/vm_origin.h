@@ -36,6 +36,10 @@ int vm_origin_find(struct broker *b, uint32_t uid, const struct vm_create *args,
 		   struct vm_origin *o, struct template *tpl, char *cold_reason, size_t reason_size,
 		   struct hutch_error *err);
 
+/* A template by its name, and its own snapshot, which it must have. o is set in any case. -1 with err. */
+int vm_origin_of_template(struct broker *b, const char *name, struct vm_origin *o,
+			  struct template *tpl, struct hutch_error *err);
+
 /*
  * Links of its files into the run directory's VM_IMAGE_DIR, where o leads from then on: whatever happens to what they came
  * from, the VM has them until its end. -1 with err.

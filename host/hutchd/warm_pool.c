@@ -14,7 +14,6 @@
 #include "host/hutchd/zygote.h"
 
 #define POOLS_TEXT_MAX (64u << 10)
-#define POOL_TTL_MS    HUTCH_MAX_TTL_MS /* not begun before it is taken */
 
 static void destroy(struct deferred *d)
 {
@@ -66,29 +65,15 @@ static void failed(struct warm_pool *p, const char *why)
 /* NULL with err; or without, when it is too early. */
 static struct vm *start_one(struct warm_pool *p, struct hutch_error *err)
 {
-	struct vm_origin origin = VM_ORIGIN_NONE;
+	struct vm_origin origin;
 	struct template tpl;
-	const struct vm_spec spec = {.kind = VM_POOLED,
-				     .owner = p->b->uid,
-				     .tpl = &tpl,
-				     .name = "",
-				     .key = "",
-				     .ttl_ms = POOL_TTL_MS,
-				     .timeout_ms = POOL_BOOT_MS,
-				     .cold_reason = ""};
 
-	if (template_load(&tpl, p->b->templates_fd, p->b->config->template_dir, p->template_name,
-			  err) < 0)
+	if (vm_origin_of_template(p->b, p->template_name, &origin, &tpl, err) < 0)
 		return NULL;
-	origin.of_template = true;
-	origin.im = template_snapshot_open(p->b, p->template_name, &origin.dirfd, err);
-	if (!origin.im)
-		return NULL;
-	if (zygote_is_coming(p->b, &tpl, origin.im)) {
-		vm_origin_free(&origin);
-		return NULL;
-	}
-	return vm_make(p->b, &spec, &origin, err);
+	if (!zygote_is_coming(p->b, &tpl, origin.im))
+		return vm_make_hidden(p->b, VM_POOLED, &tpl, POOL_BOOT_MS, &origin, err);
+	vm_origin_free(&origin);
+	return NULL;
 }
 
 static void on_refill(evutil_socket_t fd, short what, void *arg)

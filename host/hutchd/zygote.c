@@ -153,26 +153,14 @@ static void on_running(struct vm_waiter *w, const struct hutch_error *err)
 
 static struct vm *make(struct zygote *z, struct hutch_error *err)
 {
-	struct vm_origin origin = VM_ORIGIN_NONE;
+	struct vm_origin origin;
 	struct template tpl;
-	const struct vm_spec spec = {.kind = VM_ZYGOTE,
-				     .owner = z->b->uid,
-				     .tpl = &tpl,
-				     .name = "",
-				     .key = "",
-				     .ttl_ms = HUTCH_MAX_TTL_MS,
-				     .timeout_ms = ZYGOTE_BOOT_MS,
-				     .cold_reason = ""};
 
-	if (template_load(&tpl, z->b->templates_fd, z->b->config->template_dir, z->template_name,
-			  err) < 0)
-		return NULL;
-	origin.im = template_snapshot_open(z->b, z->template_name, &origin.dirfd, err);
-	if (!origin.im)
+	if (vm_origin_of_template(z->b, z->template_name, &origin, &tpl, err) < 0)
 		return NULL;
 	z->made_ms = origin.im->created_ms;
 	z->root = origin.im->root;
-	return vm_make(z->b, &spec, &origin, err);
+	return vm_make_hidden(z->b, VM_ZYGOTE, &tpl, ZYGOTE_BOOT_MS, &origin, err);
 }
 
 static void on_start(evutil_socket_t fd, short what, void *arg)
@@ -367,7 +355,7 @@ void zygotes_forget(struct broker *b)
 	struct zygote *z;
 
 	while ((z = TAILQ_FIRST(&b->zygotes))) {
-		let_go(z);
+		z->vm = NULL; /* freed with all others */
 		retire(z, "");
 	}
 }
