@@ -143,28 +143,21 @@ static int try_entry(struct jail *j, struct jail_trouble *t)
 {
 	const struct jail_entry e = {.rundir = -1};
 	const char *stage = "?";
-	int out[2];
-	pid_t pid;
+	int out;
+	pid_t pid = jail_fork_helper(j, "clone", &out, t);
 
-	*t = (struct jail_trouble){.errnum = 0, .stage = "clone"};
-	if (pipe2(out, O_CLOEXEC) < 0)
-		return -1;
-	pid = jail_fork(j, -1, false);
 	if (pid == 0) {
 		if (jail_enter(j, &e, &stage) < 0) {
 			t->errnum = errno;
 			snprintf(t->stage, sizeof(t->stage), "%s", stage);
 		}
-		_exit(write_all(out[1], t, sizeof(*t)) < 0);
+		_exit(write_all(out, t, sizeof(*t)) < 0);
 	}
-	fd_close(&out[1]);
-	if (pid < 0) {
-		t->errnum = errno;
-	} else {
-		jail_read_trouble(out[0], t);
-		jail_end_child(pid);
-	}
-	fd_close(&out[0]);
+	if (pid < 0)
+		return -1;
+	jail_read_trouble(out, t);
+	jail_end_child(pid);
+	fd_close(&out);
 	return t->errnum ? -1 : 0;
 }
 
@@ -214,8 +207,7 @@ struct jail *jail_new(const struct launcher_setup *setup)
 	}
 	j->first_uid = setup->first_uid;
 	j->uid_count = setup->uid_count;
-	for (int i = 0; i < SECCOMP_KINDS; i++)
-		j->filter[i] = seccomp_vmm_filter((enum seccomp_kind)i);
+	j->filter[SECCOMP_VMM] = seccomp_vmm_filter(SECCOMP_VMM);
 	if (prepare(j, setup) < 0) {
 		jail_give_up(j, NULL);
 		return j;
@@ -232,5 +224,9 @@ struct jail *jail_new(const struct launcher_setup *setup)
 		jail_give_up(j, NULL);
 	}
 	make_report(j);
+	if (j->own_uid) { /* else there are no zygotes */
+		j->filter[SECCOMP_ZYGOTE] = seccomp_vmm_filter(SECCOMP_ZYGOTE);
+		j->filter[SECCOMP_FORKED] = seccomp_vmm_filter(SECCOMP_FORKED);
+	}
 	return j;
 }

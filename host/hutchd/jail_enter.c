@@ -314,30 +314,21 @@ static int map_id(pid_t pid, const char *file, uint32_t id)
 
 static int dress(int pidfd, int dial, struct jail_trouble *t)
 {
-	int out[2];
-	pid_t pid;
+	int out;
+	pid_t pid = jail_fork_helper(NULL, "fork", &out, t);
 
-	*t = (struct jail_trouble){.errnum = 0, .stage = "fork"};
-	if (pipe2(out, O_CLOEXEC) < 0) {
-		t->errnum = errno;
-		return -1;
-	}
-	pid = fork();
 	if (pid == 0)
-		dress_helper(pidfd, dial, out[1]);
-	fd_close(&out[1]);
-	if (pid < 0) {
-		t->errnum = errno;
-	} else {
-		jail_read_trouble(out[0], t);
-		/*
-		 * It ends by itself, and has waited for the other one. Nobody else would in time: a PID namespace's
-		 * first process does not end before all of them are reaped.
-		 */
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	fd_close(&out[0]);
+		dress_helper(pidfd, dial, out);
+	if (pid < 0)
+		return -1;
+	jail_read_trouble(out, t);
+	/*
+	 * It ends by itself, and has waited for the other one. Nobody else would in time: a PID namespace's first process does not
+	 * end before all of them are reaped.
+	 */
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	fd_close(&out);
 	return t->errnum ? -1 : 0;
 }
 

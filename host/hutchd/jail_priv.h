@@ -21,6 +21,13 @@ struct jail {
 	struct jail_report report;
 };
 
+/*
+ * jail_fork(j) with a pipe, *out, on which the child says how it went (struct jail_trouble): its end of it, or ours. 0 in the child; -1
+ * with t, in which stage is the one of such a failure.
+ */
+struct jail_trouble;
+pid_t jail_fork_helper(const struct jail *j, const char *stage, int *out, struct jail_trouble *t);
+
 /* What a child of the launcher says of a step that failed, through a pipe; errnum 0: none did. */
 struct jail_trouble {
 	int errnum;

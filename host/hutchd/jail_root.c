@@ -240,27 +240,41 @@ int jail_read_trouble(int fd, struct jail_trouble *t)
 	return -1;
 }
 
-int jail_make_root(const struct launcher_setup *setup, bool kvm, struct jail_trouble *t)
+pid_t jail_fork_helper(const struct jail *j, const char *stage, int *out, struct jail_trouble *t)
 {
-	int out[2], root = -1;
+	int ends[2];
 	pid_t pid;
 
-	*t = (struct jail_trouble){.errnum = 0, .stage = "fork"};
-	if (pipe2(out, O_CLOEXEC) < 0) {
+	*t = (struct jail_trouble){.errnum = 0};
+	snprintf(t->stage, sizeof(t->stage), "%s", stage);
+	if (pipe2(ends, O_CLOEXEC) < 0) {
 		t->errnum = errno;
 		return -1;
 	}
-	pid = fork();
+	pid = jail_fork(j, -1, false);
+	*out = ends[pid == 0];
 	if (pid == 0)
-		root_helper(setup, kvm, out[1]);
-	fd_close(&out[1]);
+		return 0;
+	fd_close(&ends[1]);
 	if (pid < 0) {
 		t->errnum = errno;
-	} else {
-		if (jail_read_trouble(out[0], t) == 0 && (root = keep_namespace(pid)) < 0)
-			*t = (struct jail_trouble){.errnum = errno, .stage = "namespace"};
-		jail_end_child(pid);
+		fd_close(&ends[0]);
 	}
-	fd_close(&out[0]);
+	return pid;
+}
+
+int jail_make_root(const struct launcher_setup *setup, bool kvm, struct jail_trouble *t)
+{
+	int out, root = -1;
+	pid_t pid = jail_fork_helper(NULL, "fork", &out, t);
+
+	if (pid == 0)
+		root_helper(setup, kvm, out);
+	if (pid < 0)
+		return -1;
+	if (jail_read_trouble(out, t) == 0 && (root = keep_namespace(pid)) < 0)
+		*t = (struct jail_trouble){.errnum = errno, .stage = "namespace"};
+	jail_end_child(pid);
+	fd_close(&out);
 	return root;
 }

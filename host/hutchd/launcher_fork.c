@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "host/hutchd/fdutil.h"
@@ -38,14 +37,6 @@ struct birth {
 	struct cgroup_vm cgroup;
 };
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Until sync can be read; what the zygote says meanwhile matters only when it refuses. */
 static int await_sync(struct birth *b)
 {
@@ -55,7 +46,7 @@ static int await_sync(struct birth *b)
 	int64_t left;
 	ssize_t n;
 
-	while ((left = b->until_ms - now_ms()) > 0) {
+	while ((left = b->until_ms - launcher_now_ms()) > 0) {
 		if (poll(p, 2, (int)left) < 0 && errno != EINTR)
 			return launch_fail(b->reply, errno, "zygote", NULL);
 		if (p[0].revents)
@@ -231,7 +222,7 @@ int launcher_fork(const struct launcher_setup *setup, const struct launch_spawn 
 			  .layers = fds + SPAWN_FD_FORK_LAYERS,
 			  .sync = -1,
 			  .pidfd = -1,
-			  .until_ms = now_ms() + FORK_MS};
+			  .until_ms = launcher_now_ms() + FORK_MS};
 
 	if (!jail_has_zygotes(setup->jail))
 		launch_fail(reply, EPERM, "zygote", NULL);

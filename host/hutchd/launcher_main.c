@@ -357,7 +357,7 @@ static void say_hello(int sock, struct launcher_setup *s)
 	fd_send(sock, &hello, sizeof(hello), NULL, 0);
 }
 
-static int64_t now_ms(void)
+int64_t launcher_now_ms(void)
 {
 	struct timespec t;
 
@@ -368,7 +368,7 @@ static int64_t now_ms(void)
 /* Until something is to be done without being asked; -1: nothing is. measure: when, 0: never. */
 static int sleep_ms(const struct launcher_loop *l, int64_t measure)
 {
-	int64_t left = measure ? measure - now_ms() : -1;
+	int64_t left = measure ? measure - launcher_now_ms() : -1;
 
 	if (measure && left < 0)
 		left = 0;
@@ -405,14 +405,14 @@ _Noreturn void launcher_main(int sock, const struct launcher_setup *setup)
 		_exit(1);
 	}
 	tsc_start();
-	measure = now_ms() + TSC_MEASURE_MS;
+	measure = launcher_now_ms() + TSC_MEASURE_MS;
 	say_hello(sock, &own);
 	p[0] = (struct pollfd){.fd = sock, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = l.signals, .events = POLLIN};
 	for (;;) {
 		int n = poll(p, 2, sleep_ms(&l, measure));
 
-		if (measure && now_ms() >= measure) {
+		if (measure && launcher_now_ms() >= measure) {
 			tsc_khz();
 			measure = 0;
 		}

@@ -42,6 +42,9 @@ int launcher_fork(const struct launcher_setup *setup, const struct launch_spawn 
 int launcher_log(int rundir, const char *name, int access);
 int launcher_claim(int rundir, uint32_t start, pid_t pid, uint64_t start_time);
 
+/* CLOCK_MONOTONIC. */
+int64_t launcher_now_ms(void);
+
 /* Fill the failure part of a reply. Returns -1. */
 int launch_fail(struct launch_reply *reply, int errnum, const char *stage, const char *path);
 

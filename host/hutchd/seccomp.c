@@ -86,9 +86,7 @@ static const int unknown[] = {SCMP_SYS(clone3), SCMP_SYS(io_uring_setup), SCMP_S
 static const unsigned namespaces[] = {CLONE_NEWNS,  CLONE_NEWUSER, CLONE_NEWPID,   CLONE_NEWNET,
 				      CLONE_NEWIPC, CLONE_NEWUTS,  CLONE_NEWCGROUP};
 
-/* A zygote makes processes of one kind alone: in these namespaces, children of the launcher, and nothing shared. */
-static const unsigned forked[] = {CLONE_PARENT, CLONE_NEWUSER, CLONE_NEWNS,
-				  CLONE_NEWPID, CLONE_NEWIPC,  CLONE_NEWUTS};
+/* A zygote makes processes of one kind alone, by all of VMM_FORK_FLAGS and none of these. */
 static const unsigned unforked[] = {CLONE_NEWNET, CLONE_NEWCGROUP, CLONE_VM,	   CLONE_FS,
 				    CLONE_FILES,  CLONE_SIGHAND,   CLONE_THREAD,   CLONE_VFORK,
 				    CLONE_PTRACE, CLONE_SYSVSEM,   CLONE_UNTRACED, CLONE_IO};
@@ -131,10 +129,10 @@ static int add_forks(scmp_filter_ctx ctx)
 {
 	int rc = 0;
 
-	for (size_t i = 0; i < COUNT(forked); i++)
-		for (size_t k = 0; k < COUNT(forked); k++)
-			if (i != k)
-				rc |= refuse_clone(ctx, forked[i], forked[k]);
+	for (unsigned i = 1u << 31; i; i >>= 1)
+		for (unsigned k = 1u << 31; k; k >>= 1)
+			if (i != k && VMM_FORK_FLAGS & i && VMM_FORK_FLAGS & k)
+				rc |= refuse_clone(ctx, i, k);
 	for (size_t i = 0; i < COUNT(unforked); i++)
 		rc |= refuse_clone(ctx, VMM_FORK_FLAGS | unforked[i], 0);
 	return rc | refuse_clone(ctx, CLONE_NEWNET, 0) | refuse_clone(ctx, CLONE_NEWCGROUP, 0);
