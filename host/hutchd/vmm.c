@@ -326,13 +326,27 @@ static int fork_fds(struct vmm *v, const struct vmm_config *c, int *fds, size_t 
 	return vmm_restore_layers(r, fds, nfds, err);
 }
 
+/* What it goes on from, if anything. */
+static int origin_fds(struct vmm *v, const struct vmm_config *c, int *fds, size_t *nfds,
+		      int *device, struct hutch_error *err)
+{
+	if (c->fork_of)
+		return fork_fds(v, c, fds, nfds, err);
+	if (!c->restore)
+		return 0;
+	if (vmm_restore_fds(c->restore, fds, nfds, err) < 0)
+		return -1;
+	*device = fds[SPAWN_FD_DEVICE];
+	return 0;
+}
+
 struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 		      const struct vmm_config *config, const struct vmm_callbacks *cb, void *arg,
 		      struct hutch_error *err)
 {
 	struct launch_request req = {.op = LAUNCH_SPAWN};
-	int fds[LAUNCH_MAX_FDS] = {[SPAWN_FD_RUNDIR] = config->rundir_fd, [SPAWN_FD_DEVICE] = -1};
-	int no_device = -1, *device = config->fork_of ? &no_device : &fds[SPAWN_FD_DEVICE];
+	int fds[LAUNCH_MAX_FDS] = {[SPAWN_FD_RUNDIR] = config->rundir_fd};
+	int device = -1; /* a pipe of ours */
 	size_t nfds = LAUNCH_SPAWN_FDS;
 	struct vmm *v = new_vmm(base, launcher, config, cb, arg);
 
@@ -342,18 +356,16 @@ struct vmm *vmm_start(struct event_base *base, struct launcher *launcher,
 	}
 	if (config->start > 0)
 		remove_sockets(config->rundir_fd); /* of the VMM before */
-	if ((config->fork_of && fork_fds(v, config, fds, &nfds, err) < 0) ||
-	    (config->restore && !config->fork_of &&
-	     vmm_restore_fds(config->restore, fds, &nfds, err) < 0) ||
+	if (origin_fds(v, config, fds, &nfds, &device, err) < 0 ||
 	    (config->disk && vmm_disk_fds(config->disk, fds, &nfds, err) < 0) ||
 	    bind_sockets(config->rundir_fd, fds, err) < 0) {
-		fd_close(device);
+		fd_close(&device);
 		vmm_free(v);
 		return NULL;
 	}
 	fill_spawn(&req.spawn, config);
 	v->job = launcher_submit(launcher, &req, fds, nfds, on_spawned, v);
-	fd_close(device);
+	fd_close(&device);
 	if (!v->job) {
 		hutch_error_set(err, HUTCH_E_START_FAILED, errno,
 				"the launcher cannot be asked: %s", strerror(errno));

@@ -216,17 +216,33 @@ static struct zygote *want(struct broker *b, const struct image *im, uint32_t wa
 	return z;
 }
 
-bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im)
+static bool is_possible(const struct broker *b, enum vmm_accel accel, uint32_t disk_mib)
+{
+	return b->config->zygotes > 0 && accel == ACCEL_TCG && !disk_mib &&
+	       launcher_jail(b->launcher)->level == JAIL_UID;
+}
+
+/* That of this snapshot of its template; one of an earlier snapshot is ended. */
+static struct zygote *find_current(struct broker *b, const struct image *im)
 {
 	struct zygote *z = find(b, im->template_name);
 
-	if (b->config->zygotes == 0 || tpl->disk_mib ||
-	    launcher_jail(b->launcher)->level != JAIL_UID ||
-	    accel_status(b->accel).verdict != ACCEL_TCG)
+	if (!z || z->made_ms == im->created_ms)
+		return z;
+	retire(z, "its template has another snapshot now");
+	return NULL;
+}
+
+bool zygote_is_coming(struct broker *b, const struct template *tpl, const struct image *im)
+{
+	struct zygote *z;
+
+	if (!is_possible(b, accel_status(b->accel).verdict, tpl->disk_mib))
 		return false;
+	z = find_current(b, im);
 	if (!z)
 		z = want(b, im, 0);
-	return z && !z->ready && !z->failures && z->made_ms == im->created_ms;
+	return z && !z->ready && !z->failures;
 }
 
 /* Does o lie over the file that z's VM was restored from? */
@@ -272,14 +288,9 @@ struct vm *zygote_for(struct vm *vm, const struct vm_origin *o, bool *reload)
 	struct broker *b = vm->b;
 	struct zygote *z;
 
-	if (!o->im || vm->kind == VM_ZYGOTE || vm->r.accel != ACCEL_TCG ||
-	    vm->r.isolation != JAIL_UID || vm->r.disk_mib || b->config->zygotes == 0)
+	if (!o->im || vm->kind == VM_ZYGOTE || !is_possible(b, vm->r.accel, vm->r.disk_mib))
 		return NULL;
-	z = find(b, o->im->template_name);
-	if (z && o->of_template && z->made_ms != o->im->created_ms) {
-		retire(z, "its template has another snapshot now");
-		z = NULL;
-	}
+	z = o->of_template ? find_current(b, o->im) : find(b, o->im->template_name);
 	if (!z && o->of_template)
 		want(b, o->im, ZYGOTE_WAIT_MS);
 	if (!z || !z->ready || (!o->of_template && !can_reload(z, o)))

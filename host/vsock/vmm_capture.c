@@ -57,11 +57,8 @@ static int save(struct vmm_capture *c, const uint8_t *p, size_t len)
 static int mark_dirty(void *arg, const uint8_t *p, size_t len)
 {
 	struct vmm_capture *c = arg;
-	const struct vmm_ram *ram = &c->vmm->ram;
-	size_t first = (size_t)(p - ram->base) / ram->granule;
-	size_t last = ((size_t)(p - ram->base) + len - 1) / ram->granule;
 
-	memset(c->dirty + first, DIRTY, last - first + 1);
+	vmm_ram_mark(&c->vmm->ram, c->dirty, p, len, DIRTY);
 	return 0;
 }
 
@@ -91,7 +88,7 @@ static int save_written(void *arg, const uint8_t *p, size_t len)
 static bool next_run(const struct vmm_capture *c, uint8_t marks, size_t *at, struct vmm_extent *e)
 {
 	const struct vmm_ram *ram = &c->vmm->ram;
-	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), first;
+	size_t granules = vmm_ram_granules(ram), first;
 
 	while (*at < granules && !(c->dirty[*at] & marks))
 		++*at;
@@ -100,10 +97,7 @@ static bool next_run(const struct vmm_capture *c, uint8_t marks, size_t *at, str
 		++*at;
 	if (first == *at)
 		return false;
-	e->offset = first * ram->granule;
-	e->length = (*at - first) * ram->granule;
-	if (e->length > ram->size - e->offset)
-		e->length = ram->size - e->offset;
+	*e = vmm_ram_extent(ram, first, *at - first);
 	return true;
 }
 
@@ -279,7 +273,7 @@ static int save_base(struct vmm_capture *c, uint64_t from, uint64_t to)
 static int capture_restored(struct vmm_capture *c)
 {
 	const struct vmm_ram *ram = &c->vmm->ram;
-	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
+	size_t granules = vmm_ram_granules(ram), end;
 
 	memset(c->dirty, 0, sizeof(c->dirty));
 	if (scan(c, VMM_SCAN_OWN, mark_dirty) < 0)

@@ -92,6 +92,15 @@ static bool extent_ok(const struct vmm_ram *ram, const struct vmm_extent *e, uin
 	       (e->length % ram->granule == 0 || e->offset + e->length == ram->size);
 }
 
+void vmm_ram_mark(const struct vmm_ram *ram, uint8_t *table, const uint8_t *p, size_t len,
+		  uint8_t mark)
+{
+	size_t first = (size_t)(p - ram->base) / ram->granule;
+	size_t last = ((size_t)(p - ram->base) + len - 1) / ram->granule;
+
+	memset(table + first, mark, last - first + 1);
+}
+
 static void own(struct vmm_ram *ram, const struct vmm_extent *e, unsigned layer)
 {
 	uint64_t first = e->offset / ram->granule;
@@ -142,13 +151,11 @@ int vmm_ram_owner_fd(const struct vmm_ram *ram, size_t granule)
 /* Map count granules from first on from their owner. */
 int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count)
 {
-	uint64_t offset = first * ram->granule, length = count * ram->granule;
+	struct vmm_extent e = vmm_ram_extent(ram, first, count);
 	int fd = vmm_ram_owner_fd(ram, first);
 
-	if (length > ram->size - offset)
-		length = ram->size - offset;
-	if (syscall(SYS_mmap, ram->base + offset, length, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_FIXED, fd, offset) >= 0)
+	if (syscall(SYS_mmap, ram->base + e.offset, e.length, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_FIXED, fd, e.offset) >= 0)
 		return 0;
 	vmm_log("a memory layer cannot be mapped: %s", strerrordesc_np(errno));
 	return -1;
@@ -156,7 +163,7 @@ int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count)
 
 static int map_layers(struct vmm_ram *ram)
 {
-	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
+	size_t granules = vmm_ram_granules(ram), end;
 
 	for (unsigned i = 0; i < ram->layers; i++)
 		if (vmm_ram_take_layer(ram, i) < 0)

@@ -42,6 +42,26 @@ struct vmm_ram {
 	uint8_t owner[VMM_RAM_GRANULES]; /* layer + 1 that a granule was mapped from; 0: the base */
 };
 
+static inline size_t vmm_ram_granules(const struct vmm_ram *ram)
+{
+	return (size_t)((ram->size + ram->granule - 1) / ram->granule);
+}
+
+/* Count granules from first on; the last one of RAM may be shorter. */
+static inline struct vmm_extent vmm_ram_extent(const struct vmm_ram *ram, size_t first,
+					       size_t count)
+{
+	struct vmm_extent e = {first * ram->granule, count * ram->granule};
+
+	if (e.length > ram->size - e.offset)
+		e.length = ram->size - e.offset;
+	return e;
+}
+
+/* Each granule that has a byte of [p, p + len), in a table with one entry for each. */
+void vmm_ram_mark(const struct vmm_ram *ram, uint8_t *table, const uint8_t *p, size_t len,
+		  uint8_t mark);
+
 /*
  * size: of RAM, 0 when unknown. base_fd -1: none. The library takes over all descriptors. 0, or -1
  * with the reason logged: a number is out of range.

@@ -85,27 +85,20 @@ static void tell_changes(uint8_t *p, const uint8_t *to, size_t length)
 
 static int reload_run(struct vmm_ram *ram, size_t first, size_t count)
 {
-	uint64_t offset = first * ram->granule, length = count * ram->granule;
-	void *to;
+	struct vmm_extent e = vmm_ram_extent(ram, first, count);
+	void *to = (void *)syscall(SYS_mmap, NULL, e.length, PROT_READ, MAP_PRIVATE | MAP_POPULATE,
+				   vmm_ram_owner_fd(ram, first), e.offset);
 
-	if (length > ram->size - offset)
-		length = ram->size - offset;
-	to = (void *)syscall(SYS_mmap, NULL, length, PROT_READ, MAP_PRIVATE | MAP_POPULATE,
-			     vmm_ram_owner_fd(ram, first), offset);
 	if (to == MAP_FAILED)
 		return -1;
-	tell_changes(ram->base + offset, to, length);
-	munmap(to, length);
+	tell_changes(ram->base + e.offset, to, e.length);
+	munmap(to, e.length);
 	return vmm_ram_map(ram, first, count);
 }
 
 static int mark_own(void *arg, const uint8_t *p, size_t len)
 {
-	const struct vmm_ram *ram = arg;
-	size_t first = (size_t)(p - ram->base) / ram->granule;
-	size_t last = ((size_t)(p - ram->base) + len - 1) / ram->granule;
-
-	memset(qemu.changed + first, 1, last - first + 1);
+	vmm_ram_mark(arg, qemu.changed, p, len, 1);
 	return 0;
 }
 
@@ -128,7 +121,7 @@ static int find_changed(struct vmm_ram *ram, size_t granules)
 int vmm_reload(struct vmm_ram *ram, const int *fds, unsigned layers)
 {
 	const struct yank_instance migration = {.type = YANK_MIGRATION};
-	size_t granules = (size_t)((ram->size + ram->granule - 1) / ram->granule), end;
+	size_t granules = vmm_ram_granules(ram), end;
 
 	memcpy(ram->layer_fds, fds, 2 * (size_t)layers * sizeof(*fds));
 	ram->layers = layers;

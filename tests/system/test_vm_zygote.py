@@ -152,12 +152,15 @@ def test_a_broker_that_dies(rig):
 def test_none_when_told(rig):
     with BrokerRig(fake=False, templates=images.base_templates(), args=["--accel", "tcg", "--zygotes", "0"]) as plain:
         plain.snapshot_template()
+        places = set()
         for _ in range(2):
             s = plain.create()
             assert not forked(s) and s.exec("echo ok").stdout == "ok\n"
             layout = Path(f"/proc/{s.info().pid}/maps").read_text()
             s.kill()
             assert "hutch-vmm.so" in layout
+            places.add(next(line.split("-")[0] for line in layout.splitlines() if "hutch-vmm.so" in line))
+        assert len(places) == 2
         assert "zygote" not in plain.log_text()
 
 
