@@ -52,7 +52,10 @@ pid_t jail_fork(const struct jail *j, int cgroup, bool zygote)
 	return a.flags ? (pid_t)syscall(SYS_clone3, &a, sizeof(a)) : fork();
 }
 
-/* Nothing but processes of one's own PID namespace, and of those the ones one may look at; made while the host's /proc is still there to allow it (user namespaces). */
+/*
+ * Nothing but processes of one's own PID namespace, and of those the ones one may look at; made while the host's /proc is still there to
+ * allow it (user namespaces).
+ */
 static int make_proc(void)
 {
 	int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC), tree = -1;
@@ -154,7 +157,10 @@ static int limit(int what, uint64_t most)
 
 static int set_limits(bool own_uid, bool zygote)
 {
-	/* Processes are counted by uid: with one that is not its own, others would be in its way. A zygote's children count as its own. */
+	/*
+	 * Processes are counted by uid: with one that is not its own, others would be in its way. A zygote's children count as its
+	 * own.
+	 */
 	if (own_uid && limit(RLIMIT_NPROC, zygote ? MAX_CHILDREN_THREADS : JAIL_MAX_THREADS) < 0)
 		return -1;
 	return limit(RLIMIT_CORE, 0) < 0 || limit(RLIMIT_NOFILE, MAX_FILES) < 0 ||

@@ -7,7 +7,8 @@
  * replaced where it differs, and its devices loaded; of translated code that loses only what changed (vmm_reload).
  *
  * Made as the broker starts, when a template gets a snapshot, and a moment after a VM of it was asked for where there is none, so that
- * whoever did has the CPU; ended when none was for ZYGOTE_IDLE_MS, or when more templates are used than there may be zygotes. Nobody sees them; they live on a lease as a pool's VMs do.
+ * whoever did has the CPU; ended when none was for ZYGOTE_IDLE_MS, or when more templates are used than there may be zygotes. Nobody sees
+ * them; they live on a lease as a pool's VMs do.
  */
 #ifndef HUTCH_HOST_ZYGOTE_H
 #define HUTCH_HOST_ZYGOTE_H
