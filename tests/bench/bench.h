@@ -22,6 +22,8 @@ void die(const char *what) __attribute__((noreturn));
 double now_us(void);
 
 struct conn *dial(const char *path);
+/* The same without HELLO. */
+struct conn *dial_plain(const char *path);
 void send_all(struct conn *c, const void *data, size_t len);
 /* Wait for one whole frame; its payload is there until next(). */
 struct frame peek(struct conn *c);
@@ -61,5 +63,12 @@ void fork_gap(const char *socket, const char *vm, long n, const struct exec_star
 
 /* vm.park, and then a ping, which wakes it: two numbers, ms. */
 void park_wake(struct conn *c, const char *vm, long n);
+
+/* ---- raw.c ---- */
+
+#define RAW_BYTES ((size_t)256 << 20)
+
+/* raw-ping, raw-exec (ms), raw-in, raw-out (MiB/s): n times with raw-guest, which listens on port of the VM of that socket. */
+void raw(const char *mode, const char *socket, long port, long n);
 
 #endif

@@ -28,21 +28,36 @@ class Figure:
         pass
 
 
+def median(values):
+    return rank(sorted(values), 0.5)
+
+
 class Ping(Figure):
-    names = ("ping_ms",)
+    """Beside raw-guest.c, which sends a message back from the same VM past broker and agent: the floor of any ping there."""
+    names = ("ping_ms", "peer_raw_ping_ms", "ping_vs_raw")
 
     def turn(self, samples, quick):
         n = "200" if quick else "1000"
-        samples.add("ping_ms", self.rig.measure("ping", self.rig.socket, self.rig.sandbox().id, n), "ms")
+        ping = self.rig.measure("ping", self.rig.socket, self.rig.sandbox().id, n)
+        samples.add("ping_ms", ping, "ms")
+        raw = self.rig.measure_raw(self.rig.sandbox(), "ping", n)
+        if raw:
+            samples.add("peer_raw_ping_ms", raw, "ms")
+            samples.add("ping_vs_raw", [median(ping) / median(raw)], "ratio")
 
 
 class ExecApi(Figure):
-    names = ("exec_true_api_ms",)
+    """Beside posix_spawn and wait of the same program by raw-guest.c: no user, pipes, cgroup, limits, usage or result."""
+    names = ("exec_true_api_ms", "peer_raw_exec_ms", "exec_vs_raw")
 
     def turn(self, samples, quick):
         n = "50" if quick else "100"
-        samples.add("exec_true_api_ms",
-                    self.rig.measure("exec", self.rig.socket, self.rig.sandbox().id, n, "true"), "ms")
+        took = self.rig.measure("exec", self.rig.socket, self.rig.sandbox().id, n, "true")
+        samples.add("exec_true_api_ms", took, "ms")
+        raw = self.rig.measure_raw(self.rig.sandbox(), "exec", n)
+        if raw:
+            samples.add("peer_raw_exec_ms", raw, "ms")
+            samples.add("exec_vs_raw", [median(took) / median(raw)], "ratio")
 
 
 class ExecPy(Figure):
@@ -136,9 +151,10 @@ class Bulk(Figure):
 
 
 class File(Bulk):
-    """256 MiB by fs.write and fs.read, beside `cp` of the same file in the guest."""
+    """256 MiB by fs.write and fs.read, beside `cp` of the same file in the guest, and as many bytes that raw-guest.c drops or
+    makes up."""
     names = ("file_in_256m_mibs", "file_out_256m_mibs", "peer_guest_cp_256m_mibs", "file_in_vs_guest_cp",
-             "file_out_vs_guest_cp")
+             "file_out_vs_guest_cp", "peer_raw_in_mibs", "peer_raw_out_mibs", "file_in_vs_raw", "file_out_vs_raw")
     every = 2
 
     def take(self, samples):
@@ -152,6 +168,11 @@ class File(Bulk):
         samples.add("peer_guest_cp_256m_mibs", copy, "MiB/s")
         samples.add("file_in_vs_guest_cp", [into[0] / copy[0]], "ratio")
         samples.add("file_out_vs_guest_cp", [out[0] / copy[0]], "ratio")
+        for way, file in (("in", into), ("out", out)):
+            raw = self.rig.measure_raw(self.vm, way, "1")
+            if raw:
+                samples.add("peer_raw_%s_mibs" % way, raw, "MiB/s")
+                samples.add("file_%s_vs_raw" % way, [file[0] / raw[0]], "ratio")
 
 
 class FileSmall(Bulk):

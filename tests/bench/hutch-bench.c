@@ -171,7 +171,8 @@ static int usage(void)
 	      "       hutch-bench file-in|file-rw|ping-under-bulk SOCKET VM N PATH BYTES\n"
 	      "       hutch-bench file-out|tar-out SOCKET VM N PATH\n"
 	      "       hutch-bench tar-in SOCKET VM N PATH ARCHIVE\n"
-	      "file-in, file-out: MiB/s; tar-in, tar-out: s; all others: ms (create, fork-gap, park: two numbers). VM is '' when SOCKET is an agent's\n"
+	      "       hutch-bench raw-ping|raw-exec|raw-in|raw-out VSOCK PORT N\n"
+	      "file-in, file-out, raw-in, raw-out: MiB/s; tar-in, tar-out: s; all others: ms (create, fork-gap, park: two numbers). VM is '' when SOCKET is an agent's\n"
 	      "own.\n",
 	      stderr);
 	return 2;
@@ -241,6 +242,8 @@ int main(int argc, char **argv)
 	n = strtol(argv[4], NULL, 10);
 	if (strcmp(mode, "ping") == 0)
 		calls(dial(argv[2]), "ping", argv[3], NULL, n);
+	else if (strncmp(mode, "raw-", 4) == 0)
+		raw(mode, argv[2], strtol(argv[3], NULL, 10), n);
 	else if (strcmp(mode, "park") == 0)
 		park_wake(dial(argv[2]), argv[3], n);
 	else if (strcmp(mode, "pty-echo") == 0)

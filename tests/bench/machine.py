@@ -8,6 +8,9 @@ import tempfile
 import time
 
 
+RAW_PORT = "7000"
+
+
 class Absent(Exception):
     """A figure cannot be taken here; the text says why."""
 
@@ -42,6 +45,7 @@ class Rig:
         self.dir = None
         self.broker = None
         self._sandbox = self._large = None
+        self._raw = {}  # by VM: the output of its raw-guest, which ends when nobody holds this
 
     def __enter__(self):
         for name in ("hutchd", "hutch", "hutch-agent", "hutch-bench"):
@@ -97,6 +101,19 @@ class Rig:
             except HutchError as e:
                 raise Absent("no VM of 2 GiB: %s" % e)
         return self._large
+
+    def measure_raw(self, vm, what, n):
+        """hutch-bench's raw-WHAT with raw-guest.c in vm, which is put and started there on first use; [] where it was not built."""
+        guest = self.bin("hutch-bench-raw-guest")
+        if not os.path.exists(guest):
+            return []
+        if vm.id not in self._raw:
+            vm.filesystem.upload(guest, "/tmp/raw-guest")
+            output = iter(vm.exec_stream(["/tmp/raw-guest", RAW_PORT]))
+            if next(output).data != "ready\n":
+                raise RuntimeError("raw-guest does not listen")
+            self._raw[vm.id] = output
+        return self.measure("raw-" + what, os.path.join(self.dir, "state", "vm", vm.id, "vsock"), RAW_PORT, n)
 
     def pool(self, size):
         return Pool(size)

@@ -78,13 +78,10 @@ void next(struct conn *c, const struct frame *f)
 	c->have -= size;
 }
 
-struct conn *dial(const char *path)
+struct conn *dial_plain(const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	struct msg_hello hello = {.proto = HUTCH_PROTO_VERSION, .role = ROLE_CLIENT};
 	struct conn *c = calloc(1, sizeof(*c));
-	struct mp_buf out;
-	struct frame f;
 
 	if (c == NULL || strlen(path) >= sizeof(addr.sun_path))
 		die(path);
@@ -92,6 +89,16 @@ struct conn *dial(const char *path)
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		die(path);
+	return c;
+}
+
+struct conn *dial(const char *path)
+{
+	struct msg_hello hello = {.proto = HUTCH_PROTO_VERSION, .role = ROLE_CLIENT};
+	struct conn *c = dial_plain(path);
+	struct mp_buf out;
+	struct frame f;
+
 	strcpy(hello.name, "hutch-bench");
 	mp_buf_init(&out, HUTCH_MAX_CALL);
 	msg_hello_encode(&out, &hello);
