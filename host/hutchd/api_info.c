@@ -77,6 +77,17 @@ static void put_vmm(struct mp_buf *b, const struct broker *broker)
 	mp_map_end(b);
 }
 
+/* Of somebody's, or of the broker's own: those of its pools, zygotes, a template that is being booted. */
+static unsigned count_vms(const struct broker *broker, bool of_users)
+{
+	const struct vm *vm;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(vm, &broker->vms, next)
+		n += (vm->kind == VM_USERS) == of_users;
+	return n;
+}
+
 void api_broker_info(struct client *c, const struct msg_call *call, struct vm *vm)
 {
 	const struct broker *broker = c->b;
@@ -95,7 +106,8 @@ void api_broker_info(struct client *c, const struct msg_call *call, struct vm *v
 	mp_kv_str(&b, "socket", broker->config->socket);
 	mp_kv_str(&b, "state_dir", broker->config->state);
 	mp_kv_str(&b, "template_dir", broker->config->template_dir);
-	mp_kv_uint(&b, "vms", broker->vm_count);
+	mp_kv_uint(&b, "vms", count_vms(broker, true));
+	mp_kv_uint(&b, "own_vms", count_vms(broker, false));
 	mp_key(&b, "accel");
 	put_accel(&b, broker);
 	mp_key(&b, "vmm");

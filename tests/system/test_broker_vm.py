@@ -236,7 +236,7 @@ def test_broker_info(rig):
     info = rig.info()
     assert info["proto"] == 1 and info["pid"] == rig.pid and info["uid"] == os.getuid() and info["socket"] == str(rig.socket)
     assert info["state_dir"] == str(rig.state) and info["vmm"]["driver"] == "test" and info["isolation"]["level"] == "none"
-    assert info["uptime_ms"] >= 0 and info["vms"] == 0
+    assert info["uptime_ms"] >= 0 and info["vms"] == 0 and info["own_vms"] == 0
 
 
 def test_vm_methods_of_an_unknown_vm(rig):

@@ -44,6 +44,8 @@ def test_unlike_twins(rig):
         s.filesystem.write("/tmp/mine", str(i))
     assert [s.filesystem.read("/tmp/mine") for s in with_each] == [str(i) for i in range(8)]
     assert all(s.exec("ls /tmp").stdout == "mine\n" for s in with_each)
+    info = rig.info()
+    assert (info["vms"], info["own_vms"]) == (8, 1)
     rig.clear()
 
 

@@ -136,7 +136,7 @@ static void check_broker(struct report *r, struct hutch *h)
 	struct hutch_failure why;
 	struct hutch_doc *doc = hutch_request(h, &call, PROMPT_MS, &why);
 	const struct hutch_value *info;
-	char uptime[64];
+	char uptime[64], own[48] = "";
 
 	if (doc == NULL) {
 		check(r, MISSING, "broker", "%s", why.message);
@@ -144,10 +144,13 @@ static void check_broker(struct report *r, struct hutch *h)
 	}
 	info = hutch_doc_root(doc);
 	text_duration(uptime, sizeof(uptime), hutch_get_uint(info, "uptime_ms", 0));
+	if (hutch_get_uint(info, "own_vms", 0) > 0)
+		snprintf(own, sizeof(own), " and %" PRIu64 " of its own",
+			 hutch_get_uint(info, "own_vms", 0));
 	check(r, FINE, "broker",
-	      "%s, pid %" PRIu64 ", uid %" PRIu64 ", up %s, %" PRIu64 " VMs, at %s",
+	      "%s, pid %" PRIu64 ", uid %" PRIu64 ", up %s, %" PRIu64 " VMs%s, at %s",
 	      hutch_get_text(info, "name", "?"), hutch_get_uint(info, "pid", 0),
-	      hutch_get_uint(info, "uid", 0), uptime, hutch_get_uint(info, "vms", 0),
+	      hutch_get_uint(info, "uid", 0), uptime, hutch_get_uint(info, "vms", 0), own,
 	      hutch_get_text(info, "socket", hutch_socket(h)));
 	check(r, FINE, "state", "%s", hutch_get_text(info, "state_dir", "?"));
 	check_vmm(r, hutch_get(info, "vmm"));
