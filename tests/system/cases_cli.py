@@ -97,6 +97,21 @@ class CliCases:
         assert client.stdout.read() == b"got it\n" and client.wait(20) == 0
         client.stdout.close()
 
+    def test_closed_standard_descriptors(self, box: Box):
+        """The result is still the command's; only what was for a closed standard output is lost, which is told."""
+        def sh(words, script):
+            return subprocess.run(
+                ["sh", "-c", f'exec "$0" exec {words} {box.vm} -- sh -c "$1"', procs.binary("hutch"), script],
+                input=b"", capture_output=True, timeout=60, env={**os.environ, "HUTCH_SOCKET": box.socket},
+            )
+
+        r = sh("2>&-", "echo out; echo err >&2; exit 3")
+        assert (r.returncode, r.stdout, r.stderr) == (3, b"out\n", b"")
+        assert sh("-i <&- 2>&-", "cat; exit 4").returncode == 4
+        assert sh(">&-", "exit 5").returncode == 5
+        r = sh(">&-", "echo out; exit 6")
+        assert r.returncode == 125 and b"standard output" in r.stderr
+
     def test_ctrl_c_once_interrupts_twice_kills(self, box: Box):
         def start(script):
             client = subprocess.Popen(

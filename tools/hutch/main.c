@@ -169,13 +169,14 @@ const struct command cmd_help = {
 
 /*
  * A standard descriptor that is closed would be taken by the next one opened, and get a command's
- * output.
+ * output. What is for a closed standard output is lost, which is an error; who closes standard error
+ * does not want it.
  */
 static void fill_standard_fds(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
-			(void)open("/dev/null", O_RDONLY); /* takes this number; writing fails */
+			(void)open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 static int run_command(struct cli *cli, const struct command *c, int argc, char **argv)
