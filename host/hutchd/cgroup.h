@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ceilings of the host's for a VMM: a cgroup for each, where this host lets us make them, which is found out by making
- * one when the launcher starts (cgroup.c). How one VMM's is made and removed: cgroup_vm.c.
+ * one when the launcher starts (cgroup_find.c, cgroup.c). How one VMM's is made and removed: cgroup_vm.c.
  */
 #ifndef HUTCH_HOST_CGROUP_H
 #define HUTCH_HOST_CGROUP_H

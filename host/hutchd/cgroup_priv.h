@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What finding (cgroup.c) and making (cgroup_vm.c) share. */
+/* What finding (cgroup_find.c), trying (cgroup.c) and making (cgroup_vm.c) share. */
 #ifndef HUTCH_HOST_CGROUP_PRIV_H
 #define HUTCH_HOST_CGROUP_PRIV_H
 
@@ -7,6 +7,9 @@
 
 #define CGROUP_PATH   1024u
 #define CGROUP_PREFIX "hutch-" /* a VMM's cgroup is this and the VM's id */
+#define CGROUP_LEAF   "hutchd" /* v2: where hutchd and its launcher are then */
+/* A hierarchy with none of these is not worth a cgroup. */
+#define CGROUP_WORTH (1u << CGROUP_CPU | 1u << CGROUP_MEMORY | 1u << CGROUP_PIDS)
 
 struct cgroup_base {
 	char path[CGROUP_PATH]; /* in which VMMs' cgroups are made; empty: none */
@@ -26,6 +29,11 @@ struct cgroups {
  */
 int cgroup_find_v2(struct cgroups *c, const struct cgroup_places *places);
 int cgroup_find_v1(struct cgroups *c, const struct cgroup_places *places);
+
+void cgroup_base_close(struct cgroup_base *base);
+
+/* Why there is not more; the first reason stays. */
+void cgroups_set_reason(struct cgroups *c, const char *what, const char *path, int errnum);
 
 /* Write a control file that is there. */
 int cgroup_write(int dir, const char *file, const char *text);
