@@ -632,6 +632,14 @@ def test_wrong_input_types_raise(stdin):
             client.exec(["cat"], stdin=stdin)
 
 
+@pytest.mark.parametrize("command", [5, None, 5.5, object()])
+def test_what_is_no_command_raises(command):
+    with FakePeer(echo) as peer, client_for(peer) as client:
+        with pytest.raises(TypeError, match="command must be"):
+            client.exec(command)
+        assert peer.accepted == 0
+
+
 def test_exception_of_an_input_iterator_reaches_the_caller_and_cancels():
     closed = threading.Event()
 

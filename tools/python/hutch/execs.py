@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import codecs
 import secrets
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import errors, wire
 from .result import ExecResult, take
@@ -60,8 +60,10 @@ def start_params(
     params: Dict[str, Any] = {}
     if isinstance(command, (str, bytes)):
         params["shell"] = command
-    else:
+    elif isinstance(command, Iterable):
         params["argv"] = list(command)
+    else:
+        raise TypeError(f"command must be a text or a sequence of words, not {type(command).__name__}")
     optional: Tuple[Tuple[str, Any], ...] = (
         ("cwd", cwd),
         ("env", dict(env) if env else None),
