@@ -49,6 +49,17 @@ static int save(struct vmm_capture *c, const uint8_t *p, size_t len)
 	return 0;
 }
 
+static bool is_zero(const uint8_t *p, size_t len)
+{
+	const uint64_t *w = (const uint64_t *)(const void *)p;
+
+	for (size_t i = 0; i < len / sizeof(*w); i += 8)
+		if (w[i] | w[i + 1] | w[i + 2] | w[i + 3] | w[i + 4] | w[i + 5] | w[i + 6] |
+		    w[i + 7])
+			return false;
+	return true;
+}
+
 /* ---- delta ---- */
 
 #define DIRTY 1u /* is to be written */
@@ -156,6 +167,23 @@ static void mark_layers(struct vmm_capture *c)
 			c->dirty[i] = DIRTY;
 }
 
+static bool is_zero_granule(const struct vmm_ram *ram, size_t granule)
+{
+	struct vmm_extent e = vmm_ram_extent(ram, granule, 1);
+
+	return is_zero(ram->base + e.offset, e.length);
+}
+
+/* What was only read of a hole looks like one's own where pagemap is read; it is as good as the hole. */
+static void leave_holes(struct vmm_capture *c)
+{
+	const struct vmm_ram *ram = &c->vmm->ram;
+
+	for (size_t i = 0; i < VMM_RAM_GRANULES; i++)
+		if (c->dirty[i] && ram->hole[i] && !ram->owner[i] && is_zero_granule(ram, i))
+			c->dirty[i] = 0;
+}
+
 static int capture_delta(struct vmm_capture *c, bool was_ahead)
 {
 	int r;
@@ -165,6 +193,7 @@ static int capture_delta(struct vmm_capture *c, bool was_ahead)
 	} else {
 		memset(c->dirty, 0, sizeof(c->dirty));
 		r = scan(c, VMM_SCAN_OWN, mark_dirty);
+		leave_holes(c);
 	}
 	if (r == 0)
 		mark_layers(c);
@@ -216,86 +245,25 @@ static int capture_ahead(struct vmm_capture *c)
 
 /* ---- whole ---- */
 
-static bool is_zero(const uint8_t *page)
-{
-	const uint64_t *w = (const uint64_t *)(const void *)page;
-
-	for (unsigned i = 0; i < VMM_RAM_PAGE / sizeof(*w); i += 8)
-		if (w[i] | w[i + 1] | w[i + 2] | w[i + 3] | w[i + 4] | w[i + 5] | w[i + 6] |
-		    w[i + 7])
-			return false;
-	return true;
-}
-
-static int save_nonzero(void *arg, const uint8_t *p, size_t len)
-{
-	const uint8_t *end = p + len, *run;
-
-	while (p < end) {
-		for (; p < end && is_zero(p); p += VMM_RAM_PAGE)
-			;
-		for (run = p; p < end && !is_zero(p); p += VMM_RAM_PAGE)
-			;
-		if (p > run && save(arg, run, (size_t)(p - run)) < 0)
-			return -1;
-	}
-	return 0;
-}
-
-/* What the base holds of [from, to): its holes are not read, which would fill them. */
-static int save_base(struct vmm_capture *c, uint64_t from, uint64_t to)
+/*
+ * Granules that are not zero: of the VM's own, a layer's, and what the base holds. Its holes are not
+ * read, which would fill them; and a granule is written whole, so that a base has no smaller ones.
+ */
+static int capture_whole(struct vmm_capture *c)
 {
 	const struct vmm_ram *ram = &c->vmm->ram;
-
-	while (from < to) {
-		off_t data = lseek(ram->base_fd, (off_t)from, SEEK_DATA), hole;
-		uint64_t end;
-
-		if (data < 0 && errno == ENXIO)
-			return 0;
-		hole = data < 0 ? -1 : lseek(ram->base_fd, data, SEEK_HOLE);
-		if (hole < 0)
-			return fail(c, "base");
-		if ((uint64_t)data >= to)
-			return 0;
-		from = (uint64_t)data & ~(uint64_t)(VMM_RAM_PAGE - 1);
-		end = ((uint64_t)hole + VMM_RAM_PAGE - 1) & ~(uint64_t)(VMM_RAM_PAGE - 1);
-		if (end > to)
-			end = to;
-		if (save_nonzero(c, ram->base + from, end - from) < 0)
-			return -1;
-		from = end;
-	}
-	return 0;
-}
-
-/* A granule is the VM's own, a layer's, or the base's. */
-static int capture_restored(struct vmm_capture *c)
-{
-	const struct vmm_ram *ram = &c->vmm->ram;
-	size_t granules = vmm_ram_granules(ram), end;
+	size_t granules = vmm_ram_granules(ram);
 
 	memset(c->dirty, 0, sizeof(c->dirty));
 	if (scan(c, VMM_SCAN_OWN, mark_dirty) < 0)
 		return -1;
-	for (size_t i = 0; i < granules; i++)
-		c->dirty[i] |= ram->owner[i] != 0;
-	for (size_t at = 0; at < granules; at = end) {
-		uint64_t from = at * ram->granule, to;
-
-		for (end = at + 1; end < granules && c->dirty[end] == c->dirty[at];)
-			end++;
-		to = end * ram->granule < ram->size ? end * ram->granule : ram->size;
-		if ((c->dirty[at] ? save_nonzero(c, ram->base + from, to - from)
-				  : save_base(c, from, to)) < 0)
-			return -1;
+	for (size_t i = 0; i < granules; i++) {
+		if (ram->base_fd >= 0 && (ram->owner[i] || !ram->hole[i]))
+			c->dirty[i] = DIRTY;
+		if (c->dirty[i] && is_zero_granule(ram, i))
+			c->dirty[i] = 0;
 	}
-	return 0;
-}
-
-static int capture_whole(struct vmm_capture *c)
-{
-	return c->vmm->ram.base_fd >= 0 ? capture_restored(c) : scan(c, VMM_SCAN_OWN, save_nonzero);
+	return save_dirty(c);
 }
 
 /* ---- the thread ---- */

@@ -10,7 +10,7 @@
  * where QEMU put it.
  *
  * And madvise(), for all VMs: QEMU asks for huge pages for each block of memory, also for the one that holds the ACPI
- * tables, 2 MiB of which 64 KiB are used. And that no fork has its memory, which is what a zygote's are for (vmm_fork.h).
+ * tables, 2 MiB of which 64 KiB are used, and for one that is mostly shared with others (vmm_ram.h). And that no fork has its memory, which is what a zygote's are for (vmm_fork.h).
  */
 #undef _FORTIFY_SOURCE /* its inline open() and ours exclude each other */
 #include <errno.h>
@@ -133,7 +133,7 @@ int close(int fd)
 
 int madvise(void *addr, size_t len, int advice)
 {
-	if (advice == MADV_HUGEPAGE && len <= HUGE_PAGE)
+	if (advice == MADV_HUGEPAGE && (len <= HUGE_PAGE || vmm_ram_is_restored(addr, len)))
 		return 0;
 	if (advice == MADV_DONTFORK && vmm_fork_is_prepared())
 		return 0;

@@ -67,6 +67,14 @@ void vmm_ram_learn(struct vmm_ram *ram, const struct gmem_region *region, unsign
 			ram->base = (uint8_t *)(uintptr_t)region[i].hva;
 }
 
+bool vmm_ram_is_restored(const void *p, size_t len)
+{
+	const uint8_t *at = p;
+
+	return active && active->base_fd >= 0 && active->base && at >= active->base &&
+	       len <= active->size && (size_t)(at - active->base) <= active->size - len;
+}
+
 int vmm_ram_open(const char *path)
 {
 	if (!active || active->base_fd < 0 || strcmp(path, active->path) != 0)
@@ -143,35 +151,92 @@ int vmm_ram_take_layer(struct vmm_ram *ram, unsigned layer)
 	return r;
 }
 
-int vmm_ram_owner_fd(const struct vmm_ram *ram, size_t granule)
+/* ---- the base's holes ---- */
+
+/* Whole granules of them. */
+static void add_hole(struct vmm_ram *ram, uint64_t from, uint64_t to)
 {
-	return ram->owner[granule] ? ram->layer_fds[2 * (ram->owner[granule] - 1)] : ram->base_fd;
+	size_t first = (size_t)((from + ram->granule - 1) / ram->granule);
+	size_t end = to >= ram->size ? vmm_ram_granules(ram) : (size_t)(to / ram->granule);
+
+	if (end > first)
+		memset(ram->hole + first, 1, end - first);
 }
 
-/* Map count granules from first on from their owner. */
+static void find_holes(struct vmm_ram *ram)
+{
+	for (uint64_t at = 0; at < ram->size;) {
+		off_t data = lseek(ram->base_fd, (off_t)at, SEEK_DATA);
+		off_t hole = data < 0 ? -1 : lseek(ram->base_fd, data, SEEK_HOLE);
+
+		if (data < 0 && errno != ENXIO)
+			return; /* this file system does not tell */
+		add_hole(ram, at, data < 0 ? ram->size : (uint64_t)data);
+		if (hole <= data)
+			return;
+		at = (uint64_t)hole;
+	}
+}
+
+/* ---- mapping ---- */
+
+/* Its file; -1: none. */
+static int source_fd(const struct vmm_ram *ram, size_t granule)
+{
+	if (ram->owner[granule])
+		return ram->layer_fds[2 * (ram->owner[granule] - 1)];
+	return ram->hole[granule] ? -1 : ram->base_fd;
+}
+
+bool vmm_ram_same_source(const struct vmm_ram *ram, size_t a, size_t b)
+{
+	return ram->owner[a] == ram->owner[b] && (ram->owner[a] || ram->hole[a] == ram->hole[b]);
+}
+
+static void *map(void *place, const struct vmm_extent *e, int prot, int flags, int fd)
+{
+	long r = syscall(SYS_mmap, place, e->length, prot,
+			 MAP_PRIVATE | flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd,
+			 fd < 0 ? 0 : e->offset);
+
+	return r < 0 ? NULL : (void *)r;
+}
+
 int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count)
 {
 	struct vmm_extent e = vmm_ram_extent(ram, first, count);
-	int fd = vmm_ram_owner_fd(ram, first);
+	int fd = source_fd(ram, first);
 
-	if (syscall(SYS_mmap, ram->base + e.offset, e.length, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_FIXED, fd, e.offset) >= 0)
-		return 0;
-	vmm_log("a memory layer cannot be mapped: %s", strerrordesc_np(errno));
-	return -1;
+	if (!map(ram->base + e.offset, &e, PROT_READ | PROT_WRITE, MAP_FIXED, fd)) {
+		vmm_log("a part of the memory cannot be mapped: %s", strerrordesc_np(errno));
+		return -1;
+	}
+	/* As a file's pages: what one VM touches is to be little. A kernel without them refuses. */
+	if (fd < 0)
+		syscall(SYS_madvise, ram->base + e.offset, e.length, MADV_NOHUGEPAGE);
+	return 0;
 }
 
-static int map_layers(struct vmm_ram *ram)
+void *vmm_ram_map_copy(const struct vmm_ram *ram, size_t first, size_t count)
+{
+	struct vmm_extent e = vmm_ram_extent(ram, first, count);
+
+	return map(NULL, &e, PROT_READ, MAP_POPULATE, source_fd(ram, first));
+}
+
+/* QEMU mapped the base; what is not to be seen of it is mapped over. */
+static int map_over_base(struct vmm_ram *ram)
 {
 	size_t granules = vmm_ram_granules(ram), end;
 
 	for (unsigned i = 0; i < ram->layers; i++)
 		if (vmm_ram_take_layer(ram, i) < 0)
 			return -1;
+	find_holes(ram);
 	for (size_t at = 0; at < granules; at = end) {
-		for (end = at + 1; end < granules && ram->owner[end] == ram->owner[at];)
+		for (end = at + 1; end < granules && vmm_ram_same_source(ram, at, end);)
 			end++;
-		if (ram->owner[at] && vmm_ram_map(ram, at, end - at) < 0)
+		if ((ram->owner[at] || ram->hole[at]) && vmm_ram_map(ram, at, end - at) < 0)
 			return -1;
 	}
 	return 0;
@@ -186,7 +251,7 @@ int vmm_ram_mapped(void *p, size_t len, int fd)
 	if (len < ram->size)
 		return 0; /* QEMU wants something else of it */
 	ram->base = p;
-	if (map_layers(ram) < 0) {
+	if (map_over_base(ram) < 0) {
 		ram->base = NULL;
 		return -1;
 	}

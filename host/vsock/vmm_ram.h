@@ -6,6 +6,10 @@
  * restored maps a file, the base, privately; over it the library maps the layers, of which the
  * topmost wins in each granule. Nobody can write to these files through the VMM: their descriptors
  * are read-only, and QEMU, which asks for a writable one, is given a duplicate of the base's.
+ *
+ * Where the base has a hole, the memory is anonymous: a page of a file's hole would be made in the
+ * file system's cache before it is copied, and in the file itself where that is in memory (tmpfs),
+ * which may be full: SIGBUS.
  */
 #ifndef HUTCH_VSOCK_VMM_RAM_H
 #define HUTCH_VSOCK_VMM_RAM_H
@@ -40,6 +44,7 @@ struct vmm_ram {
 	int layer_fds
 		[2 * VMM_RAM_MAX_LAYERS]; /* data, extents, data, ...; open until they are mapped */
 	uint8_t owner[VMM_RAM_GRANULES]; /* layer + 1 that a granule was mapped from; 0: the base */
+	uint8_t hole[VMM_RAM_GRANULES];	 /* 1: the base has nothing there */
 };
 
 static inline size_t vmm_ram_granules(const struct vmm_ram *ram)
@@ -72,18 +77,23 @@ void vmm_ram_close(struct vmm_ram *ram);
 /* The vhost memory table of a VM that boots says where RAM is. */
 void vmm_ram_learn(struct vmm_ram *ram, const struct gmem_region *region, unsigned count);
 
-/* The process's RAM, that open() and mmap() look for; NULL: none. */
+/* The process's RAM, that open(), mmap() and madvise() look for; NULL: none. */
 void vmm_ram_attach(struct vmm_ram *ram);
+/* It was restored, and [p, p + len) is of it. */
+bool vmm_ram_is_restored(const void *p, size_t len);
 /* A descriptor for path when it is the base's; -1 with errno; -2 when it is another path. */
 int vmm_ram_open(const char *path);
 /* QEMU mapped len bytes of fd at p. 0, or -1 with errno when it was the base and its layers could
    not be mapped. */
 int vmm_ram_mapped(void *p, size_t len, int fd);
 
-/* The parts of that, for vmm_reload.c: check a layer's extents and enter them as owners; a granule's file; map granules from it. */
+/* The parts of that, for vmm_reload.c: check a layer's extents and enter them as owners. */
 int vmm_ram_take_layer(struct vmm_ram *ram, unsigned layer);
-int vmm_ram_owner_fd(const struct vmm_ram *ram, size_t granule);
+/* Whether two granules come out of the same file, or both out of none. */
+bool vmm_ram_same_source(const struct vmm_ram *ram, size_t a, size_t b);
+/* Map granules of one source: at their place; elsewhere, to be read (NULL with errno). */
 int vmm_ram_map(const struct vmm_ram *ram, size_t first, size_t count);
+void *vmm_ram_map_copy(const struct vmm_ram *ram, size_t first, size_t count);
 void vmm_ram_close_layers(struct vmm_ram *ram);
 
 #endif

@@ -86,10 +86,9 @@ static void tell_changes(uint8_t *p, const uint8_t *to, size_t length)
 static int reload_run(struct vmm_ram *ram, size_t first, size_t count)
 {
 	struct vmm_extent e = vmm_ram_extent(ram, first, count);
-	void *to = (void *)syscall(SYS_mmap, NULL, e.length, PROT_READ, MAP_PRIVATE | MAP_POPULATE,
-				   vmm_ram_owner_fd(ram, first), e.offset);
+	void *to = vmm_ram_map_copy(ram, first, count);
 
-	if (to == MAP_FAILED)
+	if (!to)
 		return -1;
 	tell_changes(ram->base + e.offset, to, e.length);
 	munmap(to, e.length);
@@ -134,7 +133,7 @@ int vmm_reload(struct vmm_ram *ram, const int *fds, unsigned layers)
 	for (size_t at = 0; at < granules; at = end) {
 		end = at + 1;
 		while (end < granules && qemu.changed[end] == qemu.changed[at] &&
-		       ram->owner[end] == ram->owner[at])
+		       vmm_ram_same_source(ram, at, end))
 			end++;
 		if (qemu.changed[at] && reload_run(ram, at, end - at) < 0)
 			return -1;
