@@ -48,6 +48,7 @@ void capture_end(struct capture *c)
 	if (vm->capture == c)
 		vm->capture = NULL;
 	event_del(&c->rest);
+	event_del(&c->settle);
 	if (c->by_idle)
 		vm->calls--; /* nobody's use */
 	else
@@ -147,7 +148,8 @@ static void settle(struct capture *c)
 	else if (vm->r.step == STEP_CAPTURING && (c->mode != CAPTURE_LAST || c->failure.kind))
 		vm->r.step = STEP_RUNNING;
 	vm_save(vm);
-	c->pause_us = clock_us() - c->begun_us;
+	if (!c->pause_us)
+		c->pause_us = clock_us() - c->begun_us;
 	capture_disk_settle(c);
 	if (c->mode != CAPTURE_PAUSE && !c->failure.kind && capture_disk_link(c, &err) < 0)
 		fail(c, &err, "its disk cannot be captured");
@@ -168,13 +170,22 @@ static void look_for_agent(struct capture *c)
 		vm_end(vm, err.message);
 }
 
+static void on_settle(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	settle(arg);
+}
+
+/* What the guest has said meanwhile goes first: to settle, and what comes of it, takes some ms. */
 static void maybe_on_again(struct capture *c)
 {
 	if (!c->continued || !c->resumed)
 		return;
 	guest_link_close(c->link);
 	c->link = NULL;
-	settle(c);
+	c->pause_us = clock_us() - c->begun_us;
+	loop_timer(&c->settle, 0);
 }
 
 static void on_cont(void *arg, const struct hutch_error *err)
@@ -489,6 +500,7 @@ struct capture *capture_start(struct vm *vm, enum capture_mode mode, capture_don
 	vm_use(vm);
 	c->was_paused = vm->state == VM_PAUSED;
 	event_assign(&c->rest, vm->b->loop.base, -1, 0, on_rest_over, c);
+	event_assign(&c->settle, vm->b->loop.base, -1, 0, on_settle, c);
 	if (vm->r.step == STEP_RUNNING)
 		vm->r.step = STEP_CAPTURING;
 	if ((mode != CAPTURE_PAUSE && capture_set_up(c, err) < 0) || vm_save(vm) < 0) {

@@ -44,7 +44,8 @@ struct capture {
 	bool flatten;	/* what is written takes the place of the layers from `below` on as well */
 	uint32_t below; /* layers of memory that stay */
 	uint64_t begun_us;
-	struct event rest; /* before a template's VM is stopped */
+	struct event rest;   /* before a template's VM is stopped */
+	struct event settle; /* the VM goes on */
 	struct guest_waiter waiter;
 	struct guest_link *link; /* the connection that holds the agent */
 	struct guest_call *call;
