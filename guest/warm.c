@@ -32,11 +32,17 @@
 #define IDENTITY   "\x82\xa6method\xae" "agent.identity" "\xa6params\x85\xaa" "generation\1" "\xa8" "hostname\xa1" "h" \
 		   "\xaa" "machine_id\xd9\x20" ZEROS "\xab" "realtime_ns\1" "\xa7" "entropy\xc4\x20" ZEROS
 
+#if __has_attribute(nonstring)
+#define NO_NUL __attribute__((nonstring))
+#else
+#define NO_NUL
+#endif
+
 /* A frame whose payload is the text. */
 #define FRAME(text)                                                                  \
 	struct {                                                                     \
 		uint8_t head[HUTCH_FRAME_HEADER];                                    \
-		char body[sizeof(text) - 1];                                         \
+		char body[sizeof(text) - 1] NO_NUL;                                  \
 	}
 #define INIT(type, flags, text) {{0, 0, 0, sizeof(text) - 1, type, flags, 0, 0}, text}
 /* clang-format on */

@@ -562,8 +562,7 @@ static int child_with_deadline(uint64_t ms, const char *request)
 				       .deadline_ms = ms};
 		int fd;
 
-		(void)freopen("/dev/null", "w", stderr);
-		if (!vmm_start(&c))
+		if (!freopen("/dev/null", "w", stderr) || !vmm_start(&c))
 			_exit(1);
 		fd = connect_to("ctl-child");
 		if (request && strcmp(ask(fd, request), "ok") != 0)

@@ -60,7 +60,7 @@ static int common_option(struct args *a, const struct opt *o)
 }
 
 /* The option's value: what is attached to it (may be NULL), else the next word. */
-static int take_value(struct args *a, const struct opt *o, const char *attached)
+static int take_value(struct args *a, const struct opt *o, char *attached)
 {
 	a->value = attached;
 	if (o->arg == NULL || attached != NULL)
@@ -72,10 +72,10 @@ static int take_value(struct args *a, const struct opt *o, const char *attached)
 }
 
 /* 0: it was a common option and is done with. */
-static int long_option(struct args *a, const char *word)
+static int long_option(struct args *a, char *word)
 {
 	size_t len = strcspn(word + 2, "=");
-	const char *attached = word[2 + len] == '=' ? word + 3 + len : NULL;
+	char *attached = word[2 + len] == '=' ? word + 3 + len : NULL;
 	const struct opt *o = find_long(a->cli->command->opts, word + 2, len);
 	bool own = o != NULL;
 
@@ -92,7 +92,7 @@ static int long_option(struct args *a, const char *word)
 
 static int letter_option(struct args *a)
 {
-	const char *at = a->cluster;
+	char *at = a->cluster;
 	const struct opt *o = find_letter(a->cli->command->opts, *at);
 
 	if (o == NULL && *at == 'h')
@@ -101,7 +101,7 @@ static int letter_option(struct args *a)
 		return bad(a, "there is no option -", at, 1);
 	a->cluster = at[1] != '\0' ? at + 1 : NULL;
 	if (o->arg != NULL) {
-		const char *attached = a->cluster;
+		char *attached = a->cluster;
 
 		a->cluster = NULL;
 		if (take_value(a, o, attached) < 0)

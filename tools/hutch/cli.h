@@ -60,9 +60,9 @@ struct args {
 	struct cli *cli;
 	int argc, next;
 	char **argv;
-	const char *cluster; /* rest of a group of letters */
-	const char *value;   /* of the option that args_next returned */
-	char **operands;     /* complete when args_next returned 0; NULL-terminated */
+	char *cluster;	 /* rest of a group of letters */
+	char *value;	 /* of the option that args_next returned */
+	char **operands; /* complete when args_next returned 0; NULL-terminated */
 	int count;
 	int status; /* what to leave with when args_next, or a parser of a value, returned -1 */
 };
