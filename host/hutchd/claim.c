@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -35,6 +36,25 @@ static bool answers(int dir_fd, const char *name)
 	return yes;
 }
 
+/*
+ * Does a broker greet whoever connects there, as they all do? One that was killed takes connections until the kernel has freed
+ * its memory, and then drops them. Who does neither by then is one.
+ */
+static bool greets(int dir_fd, const char *name, int64_t until)
+{
+	int fd = unix_connect(dir_fd, name, SOCK_STREAM);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int64_t left = until - now_ms();
+	char byte;
+	bool yes;
+
+	if (fd < 0)
+		return false;
+	yes = poll(&p, 1, left > 0 ? (int)left : 0) != 1 || recv(fd, &byte, 1, MSG_DONTWAIT) == 1;
+	fd_close(&fd);
+	return yes;
+}
+
 /* flock(2) has no timeout, and who holds it ends by itself: asked again for a while, unless a broker answers. */
 static int take_lock(const struct claim *c, int dir_fd, const char *name)
 {
@@ -47,7 +67,7 @@ static int take_lock(const struct claim *c, int dir_fd, const char *name)
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		int why = errno;
 
-		if (why != EWOULDBLOCK || answers(c->dir_fd, c->name) || now_ms() > until) {
+		if (why != EWOULDBLOCK || greets(c->dir_fd, c->name, until) || now_ms() > until) {
 			fd_close(&fd);
 			errno = why;
 			return -1;

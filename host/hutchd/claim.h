@@ -12,7 +12,7 @@
 
 #include "protocol/error.h"
 
-/* A broker that is ending holds its locks a moment longer than its socket. */
+/* A broker that is ending holds its locks a moment longer than its socket; one that was killed, both for a moment. */
 #define CLAIM_WAIT_MS 3000
 
 struct claim {

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
+import socket
 import threading
 import time
 
@@ -31,6 +34,44 @@ def never_alive_and_unlisted(rig, pids):
         else:
             assert not procs.alive(pid), f"VMM {pid} lives and is not listed"
     assert set(rig.rundirs()) == {v.id for v in listed.values()}
+
+
+def test_c014_started_while_the_killed_one_still_ends(rig):
+    """C014 kin, fault: the kernel frees a killed broker's memory before it closes its socket and lets its locks go."""
+    s = rig.create()
+    for _ in range(10):
+        killed = rig.process
+        killed.kill()
+        rig.start()
+        killed.wait()
+        assert s.exec(["echo", "ok"]).stdout == "ok\n"
+
+
+@pytest.mark.parametrize("end", ["drops who connects", "never answers"])
+def test_a_holder_of_the_locks_that_does_not_serve(rig, end):
+    """One that is ending is waited for; one that hangs is told."""
+    rig.kill()
+    rig.socket.unlink()
+    with open(f"{rig.socket}.lock", "r+") as lock, socket.socket(socket.AF_UNIX) as listener:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        listener.bind(str(rig.socket))
+        listener.listen()
+        process, ready = rig.spawn_ready()
+        try:
+            conn, _ = listener.accept()
+            if end == "never answers":
+                assert process.wait(20) == 1 and "another hutchd holds the socket" in rig.log_text()
+            listener.close()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            conn.close()
+            if end == "drops who connects":
+                assert select.select([ready], [], [], 20)[0] and os.read(ready, 1) == b"\n"
+                rig.process = process
+            else:
+                rig.start()
+        finally:
+            os.close(ready)
+    assert rig.create().exec(["echo", "ok"]).stdout == "ok\n"
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
