@@ -27,9 +27,12 @@ class Figure:
     def close(self):
         pass
 
-
-def median(values):
-    return rank(sorted(values), 0.5)
+    def beside_raw(self, samples, vm, what, n, took, unit, ratio):
+        """Add what raw-guest.c takes for the same in vm, and how took stands to it, where it was built."""
+        raw = self.rig.measure_raw(vm, what, n)
+        if raw:
+            samples.add("peer_raw_%s_%s" % (what, unit.replace("MiB/s", "mibs")), raw, unit)
+            samples.add(ratio, [rank(sorted(took), 0.5) / rank(sorted(raw), 0.5)], "ratio")
 
 
 class Ping(Figure):
@@ -40,10 +43,7 @@ class Ping(Figure):
         n = "200" if quick else "1000"
         ping = self.rig.measure("ping", self.rig.socket, self.rig.sandbox().id, n)
         samples.add("ping_ms", ping, "ms")
-        raw = self.rig.measure_raw(self.rig.sandbox(), "ping", n)
-        if raw:
-            samples.add("peer_raw_ping_ms", raw, "ms")
-            samples.add("ping_vs_raw", [median(ping) / median(raw)], "ratio")
+        self.beside_raw(samples, self.rig.sandbox(), "ping", n, ping, "ms", "ping_vs_raw")
 
 
 class ExecApi(Figure):
@@ -54,10 +54,7 @@ class ExecApi(Figure):
         n = "50" if quick else "100"
         took = self.rig.measure("exec", self.rig.socket, self.rig.sandbox().id, n, "true")
         samples.add("exec_true_api_ms", took, "ms")
-        raw = self.rig.measure_raw(self.rig.sandbox(), "exec", n)
-        if raw:
-            samples.add("peer_raw_exec_ms", raw, "ms")
-            samples.add("exec_vs_raw", [median(took) / median(raw)], "ratio")
+        self.beside_raw(samples, self.rig.sandbox(), "exec", n, took, "ms", "exec_vs_raw")
 
 
 class ExecPy(Figure):
@@ -168,11 +165,8 @@ class File(Bulk):
         samples.add("peer_guest_cp_256m_mibs", copy, "MiB/s")
         samples.add("file_in_vs_guest_cp", [into[0] / copy[0]], "ratio")
         samples.add("file_out_vs_guest_cp", [out[0] / copy[0]], "ratio")
-        for way, file in (("in", into), ("out", out)):
-            raw = self.rig.measure_raw(self.vm, way, "1")
-            if raw:
-                samples.add("peer_raw_%s_mibs" % way, raw, "MiB/s")
-                samples.add("file_%s_vs_raw" % way, [file[0] / raw[0]], "ratio")
+        self.beside_raw(samples, self.vm, "in", "1", into, "MiB/s", "file_in_vs_raw")
+        self.beside_raw(samples, self.vm, "out", "1", out, "MiB/s", "file_out_vs_raw")
 
 
 class FileSmall(Bulk):
